@@ -1,0 +1,2 @@
+DROP TABLE answers.answer, answers.form;
+DROP SCHEMA answers;

@@ -1,0 +1,2 @@
+DROP TABLE hall.answer_projection;
+DROP SCHEMA hall;

@@ -1,0 +1,3 @@
+module lockstep.dev/migrations
+
+go 1.26.0
