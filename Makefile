@@ -3,19 +3,119 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 BIN := $(CURDIR)/.bin
+MODULES := proto pkg migrations services
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -X lockstep.dev/services/internal/version.Version=$(VERSION)
+
+# What a person may set: make demo DEMO_FLAGS=--help, make test TESTFLAGS='-run TestReport -v', make bench BASE=old.txt
+DEMO_FLAGS ?=
+TESTFLAGS ?=
+BENCHFLAGS ?= -count=1
+BASE ?=
 
 .PHONY: help
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+## Running
+
+.PHONY: demo
+demo: setup build ## Start both services with databases of their own and show a reconciliation (DEMO_FLAGS).
+	$(BIN)/lockstep demo $(DEMO_FLAGS)
+
+.PHONY: build
+build: ## Build center, consumer and lockstep into .bin/.
+	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./services/center ./services/consumer ./services/lockstep
+
+## Testing
+
+.PHONY: test
+test: setup ## Run every test of every module (TESTFLAGS).
+	@go test -timeout 15m $(TESTFLAGS) work
+
+.PHONY: check
+check: check-static check-race ## What CI holds a change to: format, lint, generated files, contracts, tests with the race detector.
+
+# All that runs no test.
+.PHONY: check-static
+check-static: check-fmt lint check-proto check-vuln
+
+.PHONY: check-fmt
+check-fmt: $(BIN)/.tools $(BIN)/.lint proto/third_party/.copied
+	$(BIN)/golangci-lint fmt --diff $(MODULES)
+	$(BIN)/buf format --diff --exit-code --exclude-path proto/third_party/google
+
+.PHONY: check-proto
+check-proto: $(BIN)/.tools proto/third_party/.copied
+	$(BIN)/buf lint
+	tools/check-generated.sh
+	tools/check-breaking.sh
+
+.PHONY: check-vuln
+check-vuln: $(BIN)/.lint
+	tools/check-vuln.sh $(MODULES)
+
+.PHONY: check-race
+check-race:
+	@tools/setup.sh race
+	@go test -timeout 15m -race -shuffle=on $(TESTFLAGS) work
+
+.PHONY: fence
+fence: setup ## Race many workers for one claim and count who wrote: only the holder may.
+	go test ./services/... -run '^TestFence' -count=1 -v $(TESTFLAGS)
+
+.PHONY: soak
+soak: setup ## Break both services and their databases for up to an hour, then check that nothing was lost.
+	LOCKSTEP_SOAK=1 go test ./services/e2e/... -run '^TestSoak' -count=1 -timeout 75m -v $(TESTFLAGS)
+
+.PHONY: bench
+bench: $(BIN)/.tools ## Measure the pure packages (BENCHFLAGS; BASE=file compares with an earlier .cache/bench.txt).
+	@mkdir -p .cache
+	go test -run '^$$' -bench . -benchmem $(BENCHFLAGS) ./pkg/canon/... ./pkg/evidence/... | tee .cache/bench.txt
+	@if [ -n '$(BASE)' ]; then $(BIN)/benchstat '$(BASE)' .cache/bench.txt; fi
+
+.PHONY: bench-peers
+bench-peers: build ## Measure against other comparers of tables, on the same data in the same run.
+	@tools/setup.sh peers
+	$(BIN)/lockstep bench --peers
+
+## Writing
 
 .PHONY: generate
 generate: $(BIN)/.tools proto/third_party/.copied ## Regenerate the code and the OpenAPI documents from the protos.
 	$(BIN)/buf lint
 	$(BIN)/buf generate
 
+.PHONY: lint
+lint: $(BIN)/.lint ## Run golangci-lint over every module.
+	$(BIN)/golangci-lint run $(MODULES:%=./%/...)
+
+.PHONY: fmt
+fmt: $(BIN)/.tools $(BIN)/.lint proto/third_party/.copied ## Format Go files and protos.
+	$(BIN)/golangci-lint fmt $(MODULES)
+	$(BIN)/buf format -w --exclude-path proto/third_party/google
+
+.PHONY: clean
+clean: ## Remove what was built, fetched or measured; keeps Go's own caches.
+	rm -rf .bin .cache coverage.out proto/third_party
+
+## What the targets stand on
+
+.PHONY: setup
+setup:
+	@tools/setup.sh
+
+.PHONY: tools
+tools: $(BIN)/.tools $(BIN)/.lint proto/third_party/.copied
+
 # buf and the plugins, as pinned in tools/go.mod; built again only when the pins change.
 $(BIN)/.tools: tools/go.mod tools/go.sum
 	cd tools && GOWORK=off GOBIN=$(BIN) go install tool
+	@touch $@
+
+# golangci-lint apart: it takes minutes to build, and only `lint`, `fmt` and `check` want it.
+$(BIN)/.lint: tools/lint/go.mod tools/lint/go.sum
+	cd tools/lint && GOWORK=off GOBIN=$(BIN) go install tool
 	@touch $@
 
 # google/api protos come from a pinned module and are never committed.
