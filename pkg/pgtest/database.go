@@ -1,0 +1,116 @@
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"embed"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"lockstep.dev/migrations"
+	"lockstep.dev/pkg/pg"
+	"lockstep.dev/pkg/pglocal"
+)
+
+const databaseTimeout = time.Minute // to make or drop one; it takes milliseconds
+
+// set is one folder of migrations.
+type set struct {
+	files embed.FS
+	dir   string
+}
+
+var (
+	centerTemplate = template("template_center",
+		set{migrations.Center, "center"}, set{migrations.AnswersCenter, "answers_center"})
+	consumerTemplate = template("template_consumer",
+		set{migrations.Consumer, "consumer"}, set{migrations.AnswersConsumer, "answers_consumer"})
+	emptyTemplate = template("template_empty")
+)
+
+// Center returns the DSN of a fresh database with the center's tables and the
+// example system of record. It is dropped when the test ends.
+func Center(t testing.TB) string { return fresh(t, centerTemplate) }
+
+// Consumer returns the DSN of a fresh database with the consumer's tables and
+// the example projection. It is dropped when the test ends.
+func Consumer(t testing.TB) string { return fresh(t, consumerTemplate) }
+
+// Empty returns the DSN of a fresh, empty database, dropped when the test ends.
+func Empty(t testing.TB) string { return fresh(t, emptyTemplate) }
+
+// SocketFile is where the shared cluster listens, for tests that put something
+// between it and a client.
+func SocketFile(t testing.TB) string {
+	t.Helper()
+	cluster, err := shared()
+	if err != nil {
+		t.Fatalf("start PostgreSQL: %v", err)
+	}
+	return cluster.SocketFile()
+}
+
+// template makes a migrated database once, to be copied for each test.
+func template(name string, sets ...set) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		cluster, err := shared()
+		if err != nil {
+			return "", err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), databaseTimeout)
+		defer cancel()
+		if err := cluster.CreateDatabase(ctx, name); err != nil {
+			return "", err
+		}
+		for _, s := range sets {
+			if err := pg.Migrate(ctx, cluster.DSN(name), s.files, s.dir, "migrations_"+s.dir); err != nil {
+				return "", err
+			}
+		}
+		return name, nil
+	})
+}
+
+func fresh(t testing.TB, template func() (string, error)) string {
+	t.Helper()
+	cluster, err := shared()
+	if err != nil {
+		t.Fatalf("start PostgreSQL: %v", err)
+	}
+	source, err := template()
+	if err != nil {
+		t.Fatalf("make the template database: %v", err)
+	}
+	name := "test_" + strings.ToLower(rand.Text())
+	// Copying files beats copying through the log: 20 ms against 60.
+	if err := execute(cluster, "CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", name, source); err != nil {
+		t.Fatalf("make a database: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := execute(cluster, "DROP DATABASE IF EXISTS %s WITH (FORCE)", name); err != nil {
+			t.Errorf("drop the database: %v", err)
+		}
+	})
+	return cluster.DSN(name)
+}
+
+func execute(cluster *pglocal.Cluster, format string, names ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), databaseTimeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, cluster.DSN("postgres"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx) //nolint:errcheck // nothing is pending on it
+	quoted := make([]any, len(names))
+	for i, name := range names {
+		quoted[i] = pgx.Identifier{name}.Sanitize()
+	}
+	_, err = conn.Exec(ctx, fmt.Sprintf(format, quoted...))
+	return err
+}
