@@ -85,9 +85,9 @@ func (s Site) Take(ctx context.Context, db DB, t Taking) (c Claim, ok bool, err 
 		set = ", " + t.Set
 	}
 	sql := fmt.Sprintf(`WITH next AS MATERIALIZED (
-		SELECT %[2]s AS id FROM %[1]s WHERE %[3]s ORDER BY %[4]s LIMIT 1 FOR UPDATE SKIP LOCKED)
+		SELECT %[2]s AS taken FROM %[1]s WHERE %[3]s ORDER BY %[4]s LIMIT 1 FOR UPDATE SKIP LOCKED)
 		UPDATE %[1]s SET claim_token = $1, claimed_by = $2, claimed_at = now(), lease_until = now() + $3::interval%[5]s
-		FROM next WHERE %[2]s = next.id RETURNING %[2]s`, s.Table, s.ID, t.Where, t.Order, set)
+		FROM next WHERE %[2]s = next.taken RETURNING %[2]s`, s.Table, s.ID, t.Where, t.Order, set)
 	args := append([]any{token, t.Worker, t.Lease}, t.Args...)
 	err = db.QueryRow(ctx, sql, args...).Scan(&c.ID)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -162,10 +162,10 @@ func (s Site) Check(ctx context.Context, tx pgx.Tx, c Claim) error {
 // returns their ids. Args start at $2. It decides nothing else.
 func (s Site) Sweep(ctx context.Context, db DB, set string, limit int, args ...any) ([]uuid.UUID, error) {
 	sql := fmt.Sprintf(`WITH expired AS MATERIALIZED (
-		SELECT %[2]s AS id FROM %[1]s WHERE claim_token IS NOT NULL AND lease_until < now() AND (%[3]s)
+		SELECT %[2]s AS swept FROM %[1]s WHERE claim_token IS NOT NULL AND lease_until < now() AND (%[3]s)
 		ORDER BY lease_until LIMIT $1 FOR UPDATE SKIP LOCKED)
 		UPDATE %[1]s SET claim_token = NULL, claimed_by = NULL, claimed_at = NULL, lease_until = NULL, %[4]s
-		FROM expired WHERE %[2]s = expired.id RETURNING %[2]s`, s.Table, s.ID, s.Held, set)
+		FROM expired WHERE %[2]s = expired.swept RETURNING %[2]s`, s.Table, s.ID, s.Held, set)
 	rows, err := db.Query(ctx, sql, append([]any{limit}, args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("sweep %s claims: %w", s.Name, err)
