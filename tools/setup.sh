@@ -50,9 +50,8 @@ installed() {
 }
 
 need_certificates() {
-	# Other systems keep them elsewhere and have them.
-	if command -v dpkg-query >/dev/null && [ -z "${SSL_CERT_FILE:-}${SSL_CERT_DIR:-}" ] &&
-		[ ! -s /etc/ssl/certs/ca-certificates.crt ]; then
+	# Systems without dpkg keep them elsewhere and come with them.
+	if command -v dpkg-query >/dev/null && [ ! -s "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" ]; then
 		packages+=(ca-certificates)
 	fi
 }
