@@ -1,0 +1,104 @@
+package identity
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// principal is who was verified to call: a service or an operator.
+type principal struct {
+	appKey   string
+	operator Operator
+}
+
+// name is stable, and tells the two kinds apart.
+func (p principal) name() string {
+	if p.appKey != "" {
+		return "app:" + p.appKey
+	}
+	return "operator:" + p.operator.ID
+}
+
+type principalKey struct{}
+
+func withPrincipal(ctx context.Context, p principal) context.Context {
+	recordPrincipal(ctx, p)
+	return context.WithValue(ctx, principalKey{}, p)
+}
+
+func principalOf(ctx context.Context) (principal, bool) {
+	p, ok := ctx.Value(principalKey{}).(principal)
+	return p, ok
+}
+
+// PeerFrom returns the app key of the service that signed the call, "" if none did.
+func PeerFrom(ctx context.Context) string {
+	p, _ := principalOf(ctx)
+	return p.appKey
+}
+
+// OperatorFrom returns the operator who calls, if one does.
+func OperatorFrom(ctx context.Context) (Operator, bool) {
+	p, ok := principalOf(ctx)
+	return p.operator, ok && p.operator.ID != ""
+}
+
+// WithPeer and WithOperator state a caller for a test of a handler without a server.
+func WithPeer(ctx context.Context, appKey string) context.Context {
+	return withPrincipal(ctx, principal{appKey: appKey})
+}
+
+// WithOperator is WithPeer for an operator.
+func WithOperator(ctx context.Context, operator Operator) context.Context {
+	return withPrincipal(ctx, principal{operator: operator})
+}
+
+type recorderKey struct{}
+
+// Record lets an interceptor around the guard learn afterwards who called:
+// "app:<app key>", "operator:<id>", or "" where nobody was verified.
+func Record(ctx context.Context) (context.Context, func() string) {
+	var name string // one call, one goroutine until the handler runs
+	return context.WithValue(ctx, recorderKey{}, &name), func() string { return name }
+}
+
+func recordPrincipal(ctx context.Context, p principal) {
+	if name, ok := ctx.Value(recorderKey{}).(*string); ok {
+		*name = p.name()
+	}
+}
+
+// What a caller may do in the long run and at once. A service fetches a page set
+// at a time, a person clicks; both stay far below this.
+const (
+	peerRate      rate.Limit = 500
+	peerBurst                = 1000
+	operatorRate  rate.Limit = 20
+	operatorBurst            = 60
+)
+
+// buckets holds one token bucket a verified caller; their number is that of the
+// trust store's apps and the settings' operators.
+type buckets struct {
+	mu     sync.Mutex
+	byName map[string]*rate.Limiter
+}
+
+func newBuckets() *buckets { return &buckets{byName: map[string]*rate.Limiter{}} }
+
+func (b *buckets) allow(p principal, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	bucket, ok := b.byName[p.name()]
+	if !ok {
+		bucket = rate.NewLimiter(operatorRate, operatorBurst)
+		if p.appKey != "" {
+			bucket = rate.NewLimiter(peerRate, peerBurst)
+		}
+		b.byName[p.name()] = bucket
+	}
+	return bucket.AllowN(now, 1)
+}
