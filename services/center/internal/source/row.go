@@ -1,0 +1,41 @@
+package source
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"lockstep.dev/pkg/fault"
+)
+
+// The columns that every statement for rows begins with, in their order.
+const (
+	keyColumn = iota
+	revisionColumn
+	deletedColumn
+	schemaVersionColumn
+	sequenceColumn
+	contentColumn // of the read; the current rows have a flag here and the content behind it
+)
+
+// scanRow reads one row from its binary wire form. Scanning a million rows by
+// reflection would cost as much as hashing them.
+func (s *Source) scanRow(row *Row, raw [][]byte, content []byte) error {
+	key, err := s.table.DecodeKey(raw[keyColumn])
+	if err != nil {
+		return fault.Wrap(err, fault.OrderViolation, "the source holds a key in a spelling that is not accepted")
+	}
+	row.Key = key
+	if len(raw[revisionColumn]) != 8 || len(raw[deletedColumn]) != 1 || len(raw[schemaVersionColumn]) != 8 || len(raw[sequenceColumn]) != 8 {
+		return fmt.Errorf("read the source: the server did not answer in binary form")
+	}
+	row.Revision = int64From(raw[revisionColumn])
+	row.Deleted = raw[deletedColumn][0] != 0
+	row.SchemaVersion = int64From(raw[schemaVersionColumn])
+	row.Sequence = int64From(raw[sequenceColumn])
+	row.Content = content
+	return nil
+}
+
+func int64From(b []byte) int64 {
+	return int64(binary.BigEndian.Uint64(b)) //nolint:gosec // the wire form is two's complement
+}
