@@ -105,10 +105,15 @@ CREATE UNIQUE INDEX task_slot ON lockstep.task (consumer, slot) WHERE slot IS NO
 -- Once per business day and scope.
 CREATE UNIQUE INDEX task_business_day ON lockstep.task (business_day, consumer, tenant_id, collection_id)
   WHERE business_day IS NOT NULL;
+-- At most one collection task of a consumer is materialised ahead, so that
+-- manifests are fresh when they are used.
+CREATE UNIQUE INDEX task_ahead ON lockstep.task (consumer)
+  WHERE scope = 'COLLECTION' AND state = 'QUEUED' AND attempt = 0 AND (manifest_state = 'COMPLETE' OR claim_token IS NOT NULL);
 -- What materialisers, dispatchers and the sweep read.
 CREATE INDEX task_due ON lockstep.task (due_at, task_id) WHERE state = 'QUEUED';
 CREATE INDEX task_lease ON lockstep.task (lease_until) WHERE lease_until IS NOT NULL;
 CREATE INDEX task_scope_ended ON lockstep.task (consumer, tenant_id, collection_id, ended_at);
+CREATE INDEX task_purge ON lockstep.task (ended_at) WHERE ended_at IS NOT NULL AND manifest_state = 'COMPLETE';
 CREATE INDEX task_created ON lockstep.task (created_at DESC, task_id DESC);
 
 -- The pages of frozen manifests. Bulk: no foreign key to the queue.

@@ -188,7 +188,11 @@ func (t *Tx) trace(ctx context.Context, tk *task.Task, m Move) error {
 	if !m.To.Terminal() {
 		return nil
 	}
-	return t.Audit(ctx, Audit{Actor: m.Actor, Action: "task.end", Object: "task/" + protocol.FormatID(tk.ID), Decision: string(m.To), Reason: m.Code})
+	reason := m.Code
+	if m.Reason != "" {
+		reason += ": " + m.Reason
+	}
+	return t.Audit(ctx, Audit{Actor: m.Actor, Action: "task.end", Object: "task/" + protocol.FormatID(tk.ID), Decision: string(m.To), Reason: reason})
 }
 
 // Event notes what happened to a task.

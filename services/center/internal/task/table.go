@@ -149,7 +149,7 @@ func Next(from protocol.State, on Event, f Facts) (v Verdict, ok bool) {
 // Facts of the task under a policy. slotFree says whether one could be taken.
 func (t *Task) Facts(p Policy, slotFree bool) Facts {
 	return Facts{
-		Manifest: t.ManifestState, Tries: t.MaterialiseTries,
+		Manifest: t.ManifestState, Tries: t.MaterialiseTries + 1,
 		Attempt: t.Attempt, MaxAttempts: p.MaxAttempts, HasSlot: t.Slot != nil || slotFree,
 	}
 }
