@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -114,6 +115,26 @@ func MetaOf(err error) map[string]string {
 		return maps.Clone(fault.Meta)
 	}
 	return maps.Clone(errorInfo(err).GetMetadata())
+}
+
+// FieldsOf returns the request's fields that an error names, made here or received.
+func FieldsOf(err error) []Field {
+	if fault, ok := errors.AsType[*Error](err); ok {
+		return slices.Clone(fault.Fields)
+	}
+	received, ok := status.FromError(err)
+	if err == nil || !ok {
+		return nil
+	}
+	var fields []Field
+	for _, detail := range received.Details() {
+		if bad, ok := detail.(*errdetails.BadRequest); ok {
+			for _, violation := range bad.GetFieldViolations() {
+				fields = append(fields, Field{Name: violation.GetField(), Message: violation.GetDescription()})
+			}
+		}
+	}
+	return fields
 }
 
 // errorInfo finds our ErrorInfo in a gRPC status error, nil if there is none.

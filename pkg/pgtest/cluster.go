@@ -107,7 +107,7 @@ if pid=$(head -n 1 "$file" 2>/dev/null); then
 fi
 rm -rf "$1"`
 	cmd := exec.Command("/bin/sh", "-c", script, "pgtest-watch", dir) //nolint:gosec,noctx // a fixed script; it outlives this process on purpose
-	var pipe [2]int // its writing end stays open as long as the process lives
+	var pipe [2]int                                                   // its writing end stays open as long as the process lives
 	if err := syscall.Pipe2(pipe[:], syscall.O_CLOEXEC); err != nil {
 		return fmt.Errorf("watch the test cluster: %w", err)
 	}
