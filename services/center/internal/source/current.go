@@ -82,3 +82,8 @@ func (s *Source) keep(out *Current, raw [][]byte, kept, maxBytes int) (int, erro
 	out.Rows[row.Key] = &row
 	return kept + len(row.Content), nil
 }
+
+// Missing says that no row of any tenant or collection holds the key.
+func (c *Current) Missing(key string) bool {
+	return c.Rows[key] == nil && !c.Elsewhere[key] && !c.LeftOver[key]
+}
