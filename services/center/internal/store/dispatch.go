@@ -81,7 +81,7 @@ func (t *Tx) claimDispatch(ctx context.Context, worker string, p task.Policy) (c
 // ConcludeDispatch carries out the verdict on what became of a dispatch;
 // claim.ErrFenced where the task moved on: its report overtook the answer, it
 // was cancelled, or the claim lapsed.
-func (s *Store) ConcludeDispatch(ctx context.Context, c claim.Claim, p task.Policy, decide func(*task.Task) (Move, bool)) error {
+func (s *Store) ConcludeDispatch(ctx context.Context, c claim.Claim, decide func(*task.Task) (Move, bool)) error {
 	return s.InTx(ctx, func(tx *Tx) error {
 		tk, err := tx.LockTask(ctx, c.ID)
 		if err != nil {

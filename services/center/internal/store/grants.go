@@ -22,10 +22,10 @@ func (s *Store) SetGrant(ctx context.Context, want Grant, actor string) (got Gra
 		if err != nil {
 			return err
 		}
-		narrowed = had.Enabled && !want.Enabled || had.ReadAllowed && !want.ReadAllowed || had.SubscribeAllowed && !want.SubscribeAllowed
-		if got, err = tx.writeGrant(ctx, want, narrowed); err != nil {
+		if got, err = tx.writeGrant(ctx, want); err != nil {
 			return err
 		}
+		narrowed = got.Epoch > max(had.Epoch, 1)
 		return tx.Audit(ctx, Audit{
 			Actor: actor, Action: "grant.set", Object: "grant/" + want.String(), Decision: map[bool]string{true: "NARROWED", false: "SET"}[narrowed],
 			Reason: fmt.Sprintf("enabled=%t read=%t subscribe=%t epoch=%d", got.Enabled, got.ReadAllowed, got.SubscribeAllowed, got.Epoch),
@@ -48,17 +48,16 @@ func (t *Tx) holdTenant(ctx context.Context, sc Scope) error {
 	return nil
 }
 
-func (t *Tx) writeGrant(ctx context.Context, want Grant, narrowed bool) (Grant, error) {
-	raise := 0
-	if narrowed {
-		raise = 1
-	}
+// writeGrant compares with the row that it changes, not with one seen before.
+func (t *Tx) writeGrant(ctx context.Context, want Grant) (Grant, error) {
 	got, err := scanGrant(t.tx.QueryRow(ctx, `INSERT INTO lockstep.consumer_grant AS g
 			(consumer, tenant_id, collection_id, enabled, read_allowed, subscribe_allowed) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (consumer, tenant_id, collection_id) DO UPDATE SET enabled = excluded.enabled, read_allowed = excluded.read_allowed,
-			subscribe_allowed = excluded.subscribe_allowed, grant_epoch = g.grant_epoch + $7, updated_at = now()
+			subscribe_allowed = excluded.subscribe_allowed, updated_at = now(),
+			grant_epoch = g.grant_epoch + (g.enabled AND NOT excluded.enabled OR g.read_allowed AND NOT excluded.read_allowed
+				OR g.subscribe_allowed AND NOT excluded.subscribe_allowed)::integer
 		RETURNING `+grantColumns,
-		want.Consumer, want.TenantID, want.CollectionID, want.Enabled, want.ReadAllowed, want.SubscribeAllowed, raise))
+		want.Consumer, want.TenantID, want.CollectionID, want.Enabled, want.ReadAllowed, want.SubscribeAllowed))
 	if err != nil {
 		return Grant{}, fmt.Errorf("set the grant of %s: %w", want.Scope, err)
 	}
