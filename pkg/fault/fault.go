@@ -101,7 +101,7 @@ func ReasonOf(err error) Reason {
 	if info := errorInfo(err); info != nil {
 		return Reason(info.GetReason())
 	}
-	switch remoteCode(err) { //nolint:exhaustive // only these two say that nobody answered
+	switch remoteCode(err) {
 	case codes.Unavailable, codes.DeadlineExceeded:
 		return Unavailable
 	default:

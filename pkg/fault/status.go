@@ -54,7 +54,7 @@ func classify(err error) *Error {
 // fromFramework keeps the status of a refusal that gRPC itself made, such as a
 // message over the size limit. A peer's status is not passed on: it answers us.
 func fromFramework(err error) *Error {
-	if received, ok := err.(interface{ GRPCStatus() *status.Status }); ok { //nolint:errorlint // a wrapped one comes from a peer
+	if received, ok := err.(interface{ GRPCStatus() *status.Status }); ok { // not errors.As: a wrapped one comes from a peer
 		switch code := received.GRPCStatus().Code(); code { //nolint:exhaustive // the rest is ours to explain
 		case codes.Unimplemented:
 			return New(NotFound, "no such method").WithCode(code)

@@ -17,7 +17,7 @@ import (
 )
 
 // OperatorTokenKey is the metadata key of an operator's bearer token.
-const OperatorTokenKey = "lockstep-operator-token" //nolint:gosec // a name, no token
+const OperatorTokenKey = "lockstep-operator-token"
 
 // Rule says who may call a method. The zero Rule lets nobody.
 type Rule struct {

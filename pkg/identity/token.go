@@ -20,7 +20,7 @@ import (
 const CallTokenKey = "lockstep-call-token"
 
 const (
-	tokenType    = "lockstep-call+jwt"
+	tokenType    = "lockstep-call+jwt" //nolint:gosec // a type's name
 	clockWindow  = 120 * time.Second // how far two clocks may be apart
 	maxTokenSize = 4096              // a token has about 600 bytes
 )

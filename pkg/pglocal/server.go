@@ -1,6 +1,7 @@
 package pglocal
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -86,7 +87,7 @@ func (p *postmaster) stop(signal syscall.Signal) error {
 			return nil
 		default:
 		}
-		if err := syscall.Kill(p.pid, next); err != nil && err != syscall.ESRCH { //nolint:errorlint // an errno is never wrapped here
+		if err := syscall.Kill(p.pid, next); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("signal the server: %w", err)
 		}
 		select {

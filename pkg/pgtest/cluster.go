@@ -89,7 +89,7 @@ func roomy(dir string) bool {
 	if err := syscall.Statfs(dir, &stat); err != nil {
 		return false
 	}
-	return stat.Bavail*uint64(stat.Bsize) >= 1<<30
+	return stat.Bavail*uint64(stat.Bsize) >= 1<<30 //nolint:gosec // a block's size is positive
 }
 
 // watch starts a shell that waits until this process is gone, which closes its
