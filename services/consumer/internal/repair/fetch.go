@@ -1,0 +1,270 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"lockstep.dev/pkg/canon"
+	"lockstep.dev/pkg/document"
+	"lockstep.dev/pkg/evidence"
+	"lockstep.dev/pkg/fault"
+	"lockstep.dev/pkg/protocol"
+	"lockstep.dev/services/consumer/internal/center"
+	"lockstep.dev/services/consumer/internal/store"
+)
+
+// maxProofID bounds a reference that ends up in the host's table.
+const maxProofID = 128
+
+// undecidable are the reasons for which the center may decline to state anything.
+var undecidable = []fault.Reason{fault.RowGone, fault.ScopeMismatch, fault.CanonRefused, fault.RollbackSuspected}
+
+// word is a verified answer about one key: exactly one of snapshot, absence and
+// undecidable is set.
+type word struct {
+	snapshot    *protocol.Snapshot
+	absence     *protocol.Absence
+	undecidable fault.Reason
+	// rollback: the word is older than one that was seen before.
+	rollback bool
+	asked    time.Time
+	envelope []byte
+}
+
+func (w *word) centerEpoch() int64 {
+	switch {
+	case w.snapshot != nil:
+		return w.snapshot.At.CenterEpoch
+	case w.absence != nil:
+		return w.absence.At.CenterEpoch
+	default:
+		return 0
+	}
+}
+
+// fetch asks the center about every row, until each is answered once.
+func (r *Repairer) fetch(ctx context.Context, t *Task, rows []*row) (map[string]*word, error) {
+	// Read before asking: whatever the center signs from here on must not be
+	// older than what it had stated by now.
+	marks, err := r.Store.HighWater(ctx, t.Work, keysOf(rows))
+	if err != nil {
+		return nil, err
+	}
+	asks := make(map[string]center.Ask, len(rows))
+	for _, d := range rows {
+		ask := center.Ask{Key: d.key}
+		if d.local != nil {
+			ask.Expected = d.local.Revision
+		}
+		asks[d.key] = ask
+	}
+	words := make(map[string]*word, len(rows))
+	for len(asks) > 0 {
+		if err := r.fetchSome(ctx, t, asks, words); err != nil {
+			return nil, err
+		}
+	}
+	for key, w := range words {
+		if mark, ok := marks[key]; ok {
+			w.rollback = w.rollback || older(w, mark)
+		}
+	}
+	return words, nil
+}
+
+// older says whether a word contradicts the order of what was stated before.
+// A record that was retired may come back at any revision.
+func older(w *word, mark store.Mark) bool {
+	if w.undecidable != "" {
+		return false
+	}
+	if epoch := w.centerEpoch(); epoch != mark.CenterEpoch {
+		return epoch < mark.CenterEpoch
+	}
+	return w.snapshot != nil && !mark.Retired && w.snapshot.Revision < mark.Revision
+}
+
+// fetchSome makes one call and moves the keys it answered from asks to words.
+func (r *Repairer) fetchSome(ctx context.Context, t *Task, asks map[string]center.Ask, words map[string]*word) error {
+	nonce, err := r.NewNonce()
+	if err != nil {
+		return fmt.Errorf("make a nonce: %w", err)
+	}
+	list := make([]center.Ask, 0, len(asks))
+	for _, a := range asks {
+		list = append(list, a)
+	}
+	asked := r.Now()
+	answers, leftOver, err := r.Center.Records(ctx, t.Work.ID(), nonce, list)
+	switch code := fault.ReasonOf(err); {
+	case err == nil:
+	case code == fault.GrantRevoked, code == fault.EpochMoved:
+		return &DeferredError{Code: code}
+	default:
+		return err
+	}
+	t.Fetched += int64(len(answers))
+	for _, key := range leftOver {
+		raw, err := protocol.ParseKey(key)
+		if _, pending := asks[raw]; err != nil || !pending {
+			return &RefusedError{Code: fault.KeyMismatch, Key: raw, Why: "left over, but never asked for"}
+		}
+	}
+	if len(answers) == 0 {
+		return &RefusedError{Code: fault.Unavailable, Why: "no key was answered"}
+	}
+	keys, err := pending(answers, asks)
+	if err != nil {
+		return err
+	}
+	verified, err := r.verifyAll(t, answers, keys, asks, nonce, asked)
+	if err != nil {
+		return err
+	}
+	for i, key := range keys {
+		words[key] = verified[i]
+		delete(asks, key)
+	}
+	return nil
+}
+
+// pending gives the raw key of each answer: one that was asked for, once.
+func pending(answers []center.Answer, asks map[string]center.Ask) ([]string, error) {
+	keys := make([]string, len(answers))
+	seen := make(map[string]bool, len(answers))
+	for i, a := range answers {
+		raw, err := protocol.ParseKey(a.Key)
+		if err != nil {
+			return nil, &RefusedError{Code: fault.KeyMismatch, Why: "the answer names no key"}
+		}
+		if _, ok := asks[raw]; !ok || seen[raw] {
+			return nil, &RefusedError{Code: fault.KeyMismatch, Key: raw, Why: "not asked for, or answered twice"}
+		}
+		seen[raw] = true
+		keys[i] = raw
+	}
+	return keys, nil
+}
+
+// verifyAll verifies the answers in parallel; signatures are most of the work.
+func (r *Repairer) verifyAll(t *Task, answers []center.Answer, keys []string, asks map[string]center.Ask, nonce []byte, asked time.Time) ([]*word, error) {
+	v := verifier{
+		at: t.Work.Coordinates(r.Self), work: t.Work, keys: r.SourceKeys(), nonce: nonce,
+	}
+	out := make([]*word, len(answers))
+	errs := make([]error, len(answers))
+	workers := min(runtime.GOMAXPROCS(0), len(answers))
+	var wg sync.WaitGroup
+	for n := range workers {
+		wg.Go(func() {
+			var hasher canon.Hasher
+			for i := n; i < len(answers); i += workers {
+				if out[i], errs[i] = v.verify(answers[i].Word, asks[keys[i]], &hasher); errs[i] == nil {
+					out[i].asked = asked
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return out, errors.Join(errs...)
+}
+
+// verifier knows what every answer of a call must state.
+type verifier struct {
+	at    protocol.Coordinates
+	work  *store.Work
+	keys  []evidence.Key
+	nonce []byte
+}
+
+// verify accepts one answer. A valid signature alone says nothing: the word must
+// be about this task, this key and this very call.
+func (v *verifier) verify(env evidence.Envelope, ask center.Ask, hasher *canon.Hasher) (*word, error) {
+	refuse := func(code fault.Reason, why string) (*word, error) {
+		return nil, &RefusedError{Code: code, Key: ask.Key, Why: why}
+	}
+	stored, err := document.MarshalEnvelope(env)
+	if err != nil {
+		return refuse(fault.InvalidArgument, err.Error())
+	}
+	w := &word{envelope: stored}
+	var at protocol.Coordinates
+	var key string
+	var nonce []byte
+	switch env.PayloadType {
+	case document.TypeSnapshot:
+		if w.snapshot, err = document.OpenSnapshot(env, v.keys); err == nil {
+			at, key, nonce = w.snapshot.At, w.snapshot.Key, w.snapshot.Nonce
+		}
+	case document.TypeAbsence:
+		if w.absence, err = document.OpenAbsence(env, v.keys); err == nil {
+			at, key, nonce = w.absence.At, w.absence.Key, w.absence.Nonce
+		}
+	case document.TypeUndecidable:
+		var d *protocol.Undecidable
+		if d, err = document.OpenUndecidable(env, v.keys); err == nil {
+			at, key, nonce, w.undecidable = d.At, d.Key, d.Nonce, fault.Reason(d.Code)
+		}
+	default:
+		return refuse(fault.DocumentType, "it is neither a snapshot, nor an absence proof, nor undecidable")
+	}
+	if err != nil {
+		return refuse(center.Refusal(err), err.Error())
+	}
+	switch code := fault.Reason(document.Mismatch(at, v.at)); {
+	case code == fault.GrantEpochMismatch && at.GrantEpoch > v.at.GrantEpoch:
+		return nil, &DeferredError{Code: fault.EpochMoved}
+	case code != "":
+		return refuse(code, "it states other coordinates than the task's")
+	case key != protocol.FormatKey(ask.Key):
+		return refuse(fault.KeyMismatch, "it is about another key")
+	case document.NonceMismatch(nonce, v.nonce) != "":
+		return refuse(fault.NonceMismatch, "it answers another call")
+	}
+	w.rollback = w.undecidable == "" && at.CenterEpoch < v.at.CenterEpoch
+	if code, why := v.statement(w, ask, hasher); code != "" {
+		return refuse(code, why)
+	}
+	return w, nil
+}
+
+// statement checks what the word itself says.
+func (v *verifier) statement(w *word, ask center.Ask, hasher *canon.Hasher) (fault.Reason, string) {
+	switch {
+	case w.snapshot != nil:
+		if w.snapshot.Revision < 1 {
+			return fault.RevisionMismatch, "a snapshot's revision is at least 1"
+		}
+		sum, err := hasher.Sum(w.snapshot.Content)
+		if err != nil {
+			return fault.CanonRefused, err.Error()
+		}
+		if sum != w.snapshot.Hash {
+			return fault.HashMismatch, "the content does not give the stated hash"
+		}
+	case w.absence != nil:
+		a := w.absence
+		root := evidence.Node(v.work.ManifestRoot)
+		switch {
+		case a.ExpectedRevision != ask.Expected:
+			return fault.RevisionMismatch, "it echoes another revision"
+		case a.ManifestID != protocol.FormatID(v.work.ManifestID), a.ManifestRoot != root:
+			return fault.ManifestMismatch, "it is about another manifest"
+		case a.ProofID == "", len(a.ProofID) > maxProofID:
+			return fault.InvalidArgument, "its proof id is empty or too long"
+		}
+		if err := a.Evidence.Verify(ask.Key, uint64(v.work.RowCount), root); err != nil { //nolint:gosec // the header's count is not negative
+			return fault.PageNotProven, err.Error()
+		}
+	default:
+		if !slices.Contains(undecidable, w.undecidable) {
+			return fault.InvalidArgument, "it gives no known reason"
+		}
+	}
+	return "", ""
+}

@@ -1,0 +1,296 @@
+// Package repair makes differing rows what the center says they are now, and
+// retires rows that it proves it does not have.
+//
+// It promises: nothing is written but from a word that the center signed for
+// this very question, verified item by item, and still fresh when it takes
+// effect; every effect names what the local row must still be, is in one short
+// transaction with its ledger row, and ends with the check of the claim; a
+// local row is never downgraded; one bad row never takes the others with it.
+//
+//	difference ──known and unchanged──▶ skipped
+//	     │  ├──report only──▶ REPORTED
+//	     ▼  ▼
+//	   ask the center ──equal by now──▶ SETTLED
+//	     │ ▲   ├──undecidable──▶ REPORTED
+//	     ▼ │   └──grant gone──▶ DEFERRED, and the run ends
+//	   write ──not as expected──▶ read both sides again ──too often──▶ EXHAUSTED
+//	     ├──the row itself is refused──▶ QUARANTINED
+//	     └──▶ REPAIRED
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"lockstep.dev/pkg/claim"
+	"lockstep.dev/pkg/evidence"
+	"lockstep.dev/pkg/fault"
+	"lockstep.dev/pkg/protocol"
+	"lockstep.dev/services/consumer/internal/center"
+	"lockstep.dev/services/consumer/internal/lockstep"
+	"lockstep.dev/services/consumer/internal/projection"
+	"lockstep.dev/services/consumer/internal/store"
+)
+
+// MaxBatch is the most differences handled at once: one transaction stays
+// under a second, and an answer stays far below what a call receives.
+const MaxBatch = 200
+
+// Repairer repairs and retires.
+type Repairer struct {
+	Self       string // the consumer's app key
+	Center     *center.Client
+	Store      *store.Store
+	Projection *projection.Projection
+	// SourceKeys are the keys that may sign statements of the source now.
+	SourceKeys func() []evidence.Key
+	// Now has a monotonic reading: ages are measured on this process's own clock.
+	Now      func() time.Time
+	NewNonce func() ([]byte, error)
+	Log      *zap.Logger
+
+	MaxRetries       int
+	MaxAge           time.Duration
+	MaxExtras        int
+	MaxRetirePercent int
+	// Content: local hashes are recomputed from the content.
+	Content bool
+}
+
+// Task is the held row that an effect belongs to.
+type Task struct {
+	Claim claim.Claim
+	Work  *store.Work
+	// Fetched counts the records asked for by key.
+	Fetched int64
+}
+
+func (t *Task) scope() projection.Scope {
+	return projection.Scope{TenantID: t.Work.TenantID, CollectionID: t.Work.CollectionID}
+}
+
+// DeferredError: the grant is gone or another one. Nothing more can be decided;
+// the checkpoint stays where it is.
+type DeferredError struct{ Code fault.Reason }
+
+func (e *DeferredError) Error() string { return "deferred: " + string(e.Code) }
+
+// RefusedError: an answer of the center does not verify. Nothing was written.
+type RefusedError struct {
+	Code fault.Reason
+	Key  string // raw; "" where it is no key
+	Why  string
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("refused an answer about %s: %s: %s", protocol.FormatKey(e.Key), e.Code, e.Why)
+}
+
+// row is a difference on its way to an outcome.
+type row struct {
+	key    string
+	class  protocol.Class
+	center *evidence.Row // of the manifest, or of the latest word
+	local  *evidence.Row // the live row as it was known when the center was asked
+}
+
+func (d *row) entry(outcome protocol.Outcome, code fault.Reason) store.Entry {
+	return store.Entry{Key: d.key, Class: d.class, Outcome: outcome, Code: string(code), Center: d.center, Local: d.local}
+}
+
+// Batch brings at most MaxBatch differences to an outcome. A DeferredError ends the run; every
+// other error fails the round, and what was done before it stands in the ledger.
+func (r *Repairer) Batch(ctx context.Context, t *Task, diffs []lockstep.Difference) error {
+	rows, err := r.unfinished(ctx, t, diffs)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	var noted []store.Entry
+	var wanted, conflicts []*row
+	for _, d := range rows {
+		if e, only := reportOnly(d, t.Work.Mode); only {
+			noted = append(noted, e)
+			continue
+		}
+		wanted = append(wanted, d)
+		if d.class == protocol.HashConflict {
+			conflicts = append(conflicts, d)
+		}
+	}
+	if err := r.note(ctx, t, noted, nil); err != nil {
+		return err
+	}
+	if err := r.recordConflicts(ctx, t, conflicts); err != nil {
+		return err
+	}
+	return r.settle(ctx, t, wanted)
+}
+
+// unfinished drops the rows that hold what an earlier effect of this task
+// wrote: the manifest is older than they are.
+func (r *Repairer) unfinished(ctx context.Context, t *Task, diffs []lockstep.Difference) ([]*row, error) {
+	keys := make([]string, len(diffs))
+	for i := range diffs {
+		keys[i] = diffs[i].Key()
+	}
+	known, err := r.Store.Known(ctx, t.Work, keys)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]*row, 0, len(diffs))
+	for i := range diffs {
+		d := &row{key: keys[i], class: diffs[i].Class, local: diffs[i].Local}
+		if diffs[i].Center != nil {
+			d.center = &diffs[i].Center.Row
+		}
+		if same(d.local, known[d.key].Wrote) && d.local != nil {
+			continue
+		}
+		rows = append(rows, d)
+	}
+	return rows, nil
+}
+
+// same compares two live rows of one key; nil is no row.
+func same(a, b *evidence.Row) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Revision == b.Revision && a.Hash == b.Hash && a.Deleted == b.Deleted
+}
+
+// reportOnly says which differences are not acted upon now: extra rows wait for
+// the end of both scans.
+func reportOnly(d *row, mode protocol.Mode) (store.Entry, bool) {
+	switch {
+	case mode == protocol.DryRun, d.class == protocol.ExtraRow:
+		return d.entry(protocol.Reported, ""), true
+	case d.class == protocol.RevisionZero:
+		return d.entry(protocol.Reported, fault.RevisionZero), true
+	case d.class == protocol.ClassQuarantined:
+		return d.entry(protocol.Quarantined, fault.CanonRefused), true
+	default:
+		return store.Entry{}, false
+	}
+}
+
+// note writes ledger rows and high-water marks that go with no other effect.
+func (r *Repairer) note(ctx context.Context, t *Task, entries []store.Entry, marks []store.Mark) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	return r.Store.InEffect(ctx, t.Claim, t.Work, store.RepairPoints, func(e *store.Effect) error {
+		if err := e.Note(ctx, entries); err != nil {
+			return err
+		}
+		return e.RaiseHighWater(ctx, marks)
+	})
+}
+
+// recordConflicts writes a contradiction down before anything is done about it,
+// in the ledger and in the row where that is still the one that was compared.
+func (r *Repairer) recordConflicts(ctx context.Context, t *Task, rows []*row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	stored, err := r.Projection.Rows(ctx, t.Work.TenantID, keysOf(rows), r.Content)
+	if err != nil {
+		return err
+	}
+	entries := make([]store.Entry, 0, len(rows))
+	conflicts := make([]projection.Conflict, 0, len(rows))
+	for _, d := range rows {
+		entries = append(entries, d.entry(protocol.Reported, fault.HashConflict))
+		if now := r.live(t, stored, d.key); now != nil && same(now, d.local) {
+			s := stored[d.key]
+			conflicts = append(conflicts, projection.Conflict{Key: d.key, Expected: s.Expected(), Center: *d.center})
+		}
+	}
+	return r.Store.InEffect(ctx, t.Claim, t.Work, store.RepairPoints, func(e *store.Effect) error {
+		if _, err := r.Projection.MarkConflict(ctx, e.Tx, t.scope(), conflicts); err != nil {
+			return err
+		}
+		return e.Note(ctx, entries)
+	})
+}
+
+// settle asks, decides and writes until every row has an outcome.
+func (r *Repairer) settle(ctx context.Context, t *Task, rows []*row) error {
+	for try := 0; len(rows) > 0; try++ {
+		if try > 0 {
+			if err := r.reread(ctx, t, rows); err != nil {
+				return err
+			}
+		}
+		if try > r.MaxRetries {
+			return r.exhaust(ctx, t, rows)
+		}
+		words, err := r.fetch(ctx, t, rows)
+		if gone := (*DeferredError)(nil); errors.As(err, &gone) {
+			return errors.Join(gone, r.deferRows(ctx, t, rows, gone.Code))
+		}
+		if err != nil {
+			return err
+		}
+		if rows, err = r.decideAll(ctx, t, rows, words); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reread reads the local side again before the center is asked again.
+func (r *Repairer) reread(ctx context.Context, t *Task, rows []*row) error {
+	stored, err := r.Projection.Rows(ctx, t.Work.TenantID, keysOf(rows), r.Content)
+	if err != nil {
+		return err
+	}
+	for _, d := range rows {
+		d.local = r.live(t, stored, d.key)
+	}
+	return nil
+}
+
+// live gives the row as the comparison sees it: nil unless it is in the image.
+func (r *Repairer) live(t *Task, stored map[string]projection.LocalRow, key string) *evidence.Row {
+	s, ok := stored[key]
+	if !ok || s.Retired || s.CollectionID != t.Work.CollectionID {
+		return nil
+	}
+	out := s.Row
+	if r.Content {
+		out.Hash = s.Content
+	}
+	return &out
+}
+
+func keysOf(rows []*row) []string {
+	keys := make([]string, len(rows))
+	for i, d := range rows {
+		keys[i] = d.key
+	}
+	return keys
+}
+
+func (r *Repairer) exhaust(ctx context.Context, t *Task, rows []*row) error {
+	entries := make([]store.Entry, 0, len(rows))
+	for _, d := range rows {
+		entries = append(entries, d.entry(protocol.Exhausted, fault.RetriesExhausted))
+	}
+	return r.note(ctx, t, entries, nil)
+}
+
+func (r *Repairer) deferRows(ctx context.Context, t *Task, rows []*row, code fault.Reason) error {
+	entries := make([]store.Entry, 0, len(rows))
+	for _, d := range rows {
+		if d.class == protocol.ExtraRow {
+			continue // stays a candidate
+		}
+		entries = append(entries, d.entry(protocol.Deferred, code))
+	}
+	return r.note(ctx, t, entries, nil)
+}

@@ -1,0 +1,242 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"lockstep.dev/pkg/fault"
+	"lockstep.dev/pkg/protocol"
+	"lockstep.dev/services/consumer/internal/projection"
+	"lockstep.dev/services/consumer/internal/store"
+)
+
+// breakerFloor: below this many candidates a percentage says nothing.
+const breakerFloor = 20
+
+var (
+	// errBreaker rolls the retirement back: too large a share would go.
+	errBreaker = errors.New("the retire breaker tripped")
+	// errAged: a proof grew too old before it could take effect.
+	errAged = errors.New("a proof is older than it may be")
+)
+
+// Retire decides about the extra rows of a task whose scans of both sides are
+// complete and stored as such. Rows are retired all in one transaction, or none
+// is. The code says why none was, where that has a reason; a DeferredError and
+// every other error mean the same as Batch's.
+func (r *Repairer) Retire(ctx context.Context, t *Task) (code fault.Reason, err error) {
+	switch rolledBack, err := r.Store.HasCode(ctx, t.Work, string(fault.RollbackDetected)); {
+	case err != nil:
+		return "", err
+	case rolledBack:
+		return fault.RollbackDetected, nil
+	}
+	for try := 0; try <= r.MaxRetries; try++ {
+		candidates, err := r.candidates(ctx, t)
+		if err != nil || len(candidates) == 0 {
+			return "", err
+		}
+		if len(candidates) > r.MaxExtras {
+			return fault.ExtrasLimit, nil
+		}
+		code, err := r.retireOnce(ctx, t, candidates)
+		if !errors.Is(err, errAged) {
+			return code, err
+		}
+	}
+	return "", &RefusedError{Code: fault.DocumentStale, Why: "the proofs grew old before they could be used"}
+}
+
+// candidates reads the extra rows that are still open, one more than may be
+// retired at most. Rows an operator brought back are no candidates.
+func (r *Repairer) candidates(ctx context.Context, t *Task) ([]*row, error) {
+	var out []*row
+	after := ""
+	for len(out) <= r.MaxExtras {
+		batch, err := r.Store.Candidates(ctx, t.Work, after, MaxBatch)
+		if err != nil || len(batch) == 0 {
+			return out, err
+		}
+		keys := make([]string, len(batch))
+		for i := range batch {
+			keys[i] = batch[i].Key
+		}
+		after = keys[len(keys)-1]
+		stored, err := r.Projection.Rows(ctx, t.Work.TenantID, keys, r.Content)
+		if err != nil {
+			return nil, err
+		}
+		var held []store.Entry
+		for _, e := range batch {
+			d := &row{key: e.Key, class: protocol.ExtraRow, local: r.live(t, stored, e.Key)}
+			if d.local != nil && stored[e.Key].Hold {
+				held = append(held, d.entry(protocol.Reported, fault.NotRetirable))
+				continue
+			}
+			out = append(out, d)
+		}
+		if err := r.note(ctx, t, held, nil); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// retireOnce asks about every candidate first, acts on what turned out to be
+// something else, and then retires what is left.
+func (r *Repairer) retireOnce(ctx context.Context, t *Task, candidates []*row) (fault.Reason, error) {
+	var proved []planned
+	rolledBack := false
+	for len(candidates) > 0 {
+		n := min(len(candidates), MaxBatch)
+		words, err := r.fetch(ctx, t, candidates[:n])
+		if err != nil {
+			return "", err
+		}
+		for _, w := range words {
+			if r.Now().Sub(w.asked) > r.MaxAge {
+				return "", errAged
+			}
+			rolledBack = rolledBack || w.rollback
+		}
+		p, err := r.planAll(ctx, t, candidates[:n], words)
+		if err != nil {
+			return "", err
+		}
+		if err := r.withhold(ctx, t, p); err != nil {
+			return "", err
+		}
+		left, err := r.carryOut(ctx, t, p)
+		if err != nil {
+			return "", err
+		}
+		if err := r.settle(ctx, t, left); err != nil {
+			return "", err
+		}
+		proved = append(proved, p.retires...)
+		candidates = candidates[n:]
+	}
+	switch {
+	case rolledBack:
+		return fault.RollbackDetected, nil
+	case len(proved) == 0:
+		return "", nil
+	}
+	err := r.retireAll(ctx, t, proved)
+	if errors.Is(err, errBreaker) {
+		return fault.RetireBreaker, nil
+	}
+	return "", err
+}
+
+// withhold reports the proved rows that must not be retired all the same: a
+// create time that is missing, or after the manifest was read, says that the
+// row may be newer than what the center was asked about.
+func (r *Repairer) withhold(ctx context.Context, t *Task, p *plan) error {
+	stored, err := r.Projection.Rows(ctx, t.Work.TenantID, plannedKeys(p.retires), false)
+	if err != nil {
+		return err
+	}
+	var proved []planned
+	for _, w := range p.retires {
+		s, ok := stored[w.row.key]
+		if ok && (s.Created.IsZero() || s.Created.After(t.Work.WindowStart) || s.Hold) {
+			p.entries = append(p.entries, evidenced(w.row, w.word, protocol.Reported, fault.NotRetirable))
+			continue
+		}
+		proved = append(proved, w)
+	}
+	p.retires = proved
+	return nil
+}
+
+func plannedKeys(list []planned) []string {
+	keys := make([]string, len(list))
+	for i := range list {
+		keys[i] = list[i].row.key
+	}
+	return keys
+}
+
+// retireAll is the one transaction. A row whose version moved is left and noted.
+func (r *Repairer) retireAll(ctx context.Context, t *Task, proved []planned) error {
+	items := make([]projection.RetireItem, len(proved))
+	oldest := proved[0].word.asked
+	for i, w := range proved {
+		items[i] = projection.RetireItem{Key: w.row.key, Expected: w.item.Expected, ProofID: w.word.absence.ProofID}
+		if w.word.asked.Before(oldest) {
+			oldest = w.word.asked
+		}
+	}
+	return r.Store.InEffect(ctx, t.Claim, t.Work, store.RetirePoints, func(e *store.Effect) error {
+		if err := r.breaker(ctx, t, e, oldest); err != nil {
+			return err
+		}
+		keys, err := r.Projection.Retire(ctx, e.Tx, t.scope(), t.Work.WindowStart, items)
+		if err != nil {
+			return err
+		}
+		gone := make(map[string]bool, len(keys))
+		for _, key := range keys {
+			gone[key] = true
+		}
+		var entries []store.Entry
+		var floors []store.Mark
+		for _, w := range proved {
+			if !gone[w.row.key] {
+				entries = append(entries, evidenced(w.row, w.word, protocol.Reported, fault.RevisionMismatch))
+				continue
+			}
+			entries = append(entries, evidenced(w.row, w.word, protocol.Retired, ""))
+			floors = append(floors, store.Mark{
+				Key: w.row.key, CenterEpoch: w.word.centerEpoch(), Revision: w.row.local.Revision, Retired: true,
+			})
+		}
+		if err := e.Note(ctx, entries); err != nil {
+			return err
+		}
+		if err := e.RaiseHighWater(ctx, floors); err != nil {
+			return err
+		}
+		reason := ""
+		if t.Work.BreakerOverride {
+			reason = "breaker override in the signed instruction"
+		}
+		return e.Audit(ctx, t.Work.Source, "retire", "task "+t.Work.ID(), fmt.Sprintf("retired %d of %d", len(keys), len(proved)), reason)
+	})
+}
+
+// breaker is evaluated inside the retiring transaction, from durable figures
+// alone, so that a resumed run forgets nothing. It also looks at the proofs'
+// age a last time.
+func (r *Repairer) breaker(ctx context.Context, t *Task, e *store.Effect, oldest time.Time) error {
+	if r.Now().Sub(oldest) > r.MaxAge {
+		return errAged
+	}
+	// Of a single record's task an operator named the record; the proof still counts.
+	if t.Work.Scope == protocol.Record || t.Work.BreakerOverride {
+		return nil
+	}
+	extras, err := e.Extras(ctx, string(fault.NotRetirable))
+	if err != nil {
+		return err
+	}
+	scanned, err := e.Scanned(ctx)
+	if err != nil {
+		return err
+	}
+	if tripped(extras, scanned, t.Work.RowCount, r.MaxRetirePercent) {
+		return errBreaker
+	}
+	return nil
+}
+
+// tripped: an empty manifest facing rows, or too large a share of them.
+func tripped(extras, scanned, manifest int64, percent int) bool {
+	if manifest == 0 && scanned > 0 {
+		return true
+	}
+	return extras > breakerFloor && extras*100 > scanned*int64(percent)
+}

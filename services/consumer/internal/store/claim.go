@@ -1,0 +1,174 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lockstep.dev/pkg/claim"
+	"lockstep.dev/pkg/failpoint"
+	"lockstep.dev/pkg/pg"
+	"lockstep.dev/services/consumer/internal/work"
+)
+
+// sweepLimit bounds one sweep; the next scan goes on.
+const sweepLimit = 100
+
+// Sweep makes expired claims claimable again. The first time a row is due at
+// once, from then on later each time, so that a row that kills its workers
+// does not hold up the others.
+func (s *Store) Sweep(ctx context.Context) (int, error) {
+	running, err := work.Row{State: work.Running}.On(work.LeaseExpired, 0)
+	if err != nil {
+		return 0, err
+	}
+	reporting, err := work.Row{State: work.Reporting}.On(work.LeaseExpired, 0)
+	if err != nil {
+		return 0, err
+	}
+	ids, err := Site.Sweep(ctx, s.pool, `state = CASE state WHEN 'RUNNING' THEN $2 ELSE $3 END, tries = tries + 1, updated_at = now(),
+		due_at = CASE WHEN tries = 0 THEN now() ELSE now() + LEAST($5::interval, $4::interval * power(2, LEAST(tries, 30) - 1)) END`,
+		sweepLimit, running.State, reporting.State, s.set.BackoffBase, s.set.BackoffCap)
+	return len(ids), err
+}
+
+// Claim takes the next due row and adopts the
+// newest accepted attempt.
+func (s *Store) Claim(ctx context.Context, worker string) (claim.Claim, *Work, error) {
+	started, err := work.Row{State: work.Queued}.On(work.Claimed, 0)
+	if err != nil {
+		return claim.Claim{}, nil, err
+	}
+	c, ok, err := Site.Take(ctx, s.pool, claim.Taking{
+		Worker: worker, Lease: s.set.Lease,
+		Where: `claim_token IS NULL AND due_at <= now() AND (state = 'REPORTING' OR state = 'QUEUED' AND NOT paused)`,
+		Order: "due_at, task_id",
+		Set: `state = CASE state WHEN 'QUEUED' THEN $4 ELSE state END, attempt = wanted_attempt, code = '',
+			resumed = resumed + CASE WHEN state = 'QUEUED' AND started_at IS NOT NULL THEN 1 ELSE 0 END,
+			started_at = COALESCE(started_at, now()), updated_at = now()`,
+		Args: []any{started.State},
+	})
+	if err != nil || !ok {
+		return claim.Claim{}, nil, err
+	}
+	failpoint.Hit(failpoint.ConsumerClaimAfterCommit)
+	w, err := s.Work(ctx, c.ID)
+	return c, w, err
+}
+
+// Renew moves the lease, over the pool that is kept for it.
+func (s *Store) Renew(ctx context.Context, c claim.Claim) error {
+	return Site.Renew(ctx, s.leases, c, s.set.Lease)
+}
+
+// Progress is a checkpoint: what the finished prefix amounts to.
+type Progress struct {
+	NextPage       int
+	CursorKey      []byte
+	CenterScanned  int64
+	LocalScanned   int64
+	CenterComplete bool
+	LocalComplete  bool
+	Fetched        int64
+	WireBytes      int64
+	Resumed        int
+	RetireCode     string
+	DeferredCode   string
+}
+
+// Progress gives the checkpoint the row holds.
+func (w *Work) Progress() Progress {
+	return Progress{
+		NextPage: w.NextPage, CursorKey: w.CursorKey, CenterScanned: w.CenterScanned, LocalScanned: w.LocalScanned,
+		CenterComplete: w.CenterComplete, LocalComplete: w.LocalComplete, Fetched: w.Fetched, WireBytes: w.WireBytes,
+		Resumed: w.Resumed, RetireCode: w.RetireCode, DeferredCode: w.DeferredCode,
+	}
+}
+
+// Step writes an event of a held row: the transition, the checkpoint and, when
+// the row leaves the worker's hands, the end of the claim. code says why, for
+// people. It gives the row as it is then: a newer attempt may have been adopted.
+func (s *Store) Step(ctx context.Context, c claim.Claim, e work.Event, p Progress, code string) (work.Row, error) {
+	var after work.Row
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		w, err := readWork(ctx, tx, c.ID, "FOR UPDATE")
+		if err != nil {
+			return err
+		}
+		if after, err = w.Row().On(e, s.set.MaxRetries); err != nil {
+			// The row is not what its holder believes it to be: it has another owner.
+			return fmt.Errorf("%w: %w", claim.ErrFenced, err)
+		}
+		return s.write(ctx, tx, c, e, w, after, p, code)
+	})
+	if err != nil {
+		return work.Row{}, fmt.Errorf("work %s: %s: %w", c, e, err)
+	}
+	return after, nil
+}
+
+func (s *Store) write(ctx context.Context, tx pgx.Tx, c claim.Claim, e work.Event, w *Work, after work.Row, p Progress, code string) error {
+	set := `state = $3, attempt = $4, retry_count = $5, tries = $6, code = $7, due_at = now() + $8::interval, updated_at = now(),
+		ended_at = CASE WHEN $9 THEN now() END, next_page = $10, cursor_key = $11, center_scanned = $12, local_scanned = $13,
+		center_complete = $14, local_complete = $15, fetched = $16, wire_bytes = $17, retire_code = $18, deferred_code = $19,
+		waiting_reported_at = NULL`
+	args := []any{
+		after.State, after.Attempt, after.Retries, after.Tries, code, s.wait(e, w), after.State.Ended(),
+		p.NextPage, p.CursorKey, p.CenterScanned, p.LocalScanned, p.CenterComplete, p.LocalComplete, p.Fetched, p.WireBytes,
+		p.RetireCode, p.DeferredCode,
+	}
+	if keeps(e, after.State) {
+		return Site.Write(ctx, tx, c, set, args...)
+	}
+	return Site.Leave(ctx, tx, c, set, args...)
+}
+
+// wait is how long the row rests after e.
+func (s *Store) wait(e work.Event, w *Work) time.Duration {
+	if e == work.RoundFailed || e == work.AckLost {
+		return work.Backoff(s.set.BackoffBase, s.set.BackoffCap, w.RetryCount)
+	}
+	return 0
+}
+
+// keeps says whether the worker goes on with the row after e.
+func keeps(e work.Event, s work.State) bool {
+	switch e {
+	case work.RoundDone, work.Stale, work.Frozen:
+		return s == work.Running || s == work.Reporting
+	default:
+		return false
+	}
+}
+
+// Untouched writes an event of a row that nobody holds: an answer to its
+// WAITING report. changed is false where somebody was faster.
+func (s *Store) Untouched(ctx context.Context, id uuid.UUID, attempt int, e work.Event, code string) (changed bool, err error) {
+	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		w, err := readWork(ctx, tx, id, "FOR UPDATE")
+		if err != nil {
+			return err
+		}
+		// A newer attempt came meanwhile, or a worker holds it: the answer is about the past.
+		if changed = w.State == work.Queued && w.WantedAttempt == attempt; !changed {
+			return nil
+		}
+		// A waiting row reports under the newest instruction it has.
+		row := w.Row()
+		row.Attempt = row.Wanted
+		after, err := row.On(e, s.set.MaxRetries)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE lockstep.work SET state = $2, attempt = $3, code = $4, updated_at = now(),
+			ended_at = CASE WHEN $5 THEN now() END WHERE task_id = $1`, id, after.State, after.Attempt, code, after.State.Ended())
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("work of a waiting row: %w", err)
+	}
+	return changed, nil
+}

@@ -1,0 +1,82 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lockstep.dev/pkg/claim"
+	"lockstep.dev/pkg/failpoint"
+	"lockstep.dev/pkg/pg"
+)
+
+// Effect is a transaction that changes what the task is about. Its op id is in
+// every ledger row it writes, so that an unknown commit can be read back.
+type Effect struct {
+	Tx   pgx.Tx
+	Op   uuid.UUID
+	task uuid.UUID
+	// tenant and collection of the task's bulk rows.
+	tenant     int64
+	collection string
+	noted      bool
+}
+
+// Points are the fail points around the commit of an effect.
+type Points struct{ Before, After failpoint.Name }
+
+// The effects with fail points of their own.
+var (
+	RepairPoints = Points{failpoint.ConsumerRepairBeforeCommit, failpoint.ConsumerRepairAfterCommit}
+	RetirePoints = Points{failpoint.ConsumerRetireBeforeCommit, failpoint.ConsumerRetireAfterCommit}
+)
+
+// InEffect runs fn in one short transaction that ends with the check of the
+// claim: where the row has another owner, nothing of fn happened and the error
+// is claim.ErrFenced. fn may run several times and must have no other effects.
+// A lost answer to COMMIT is read back by the op id.
+func (s *Store) InEffect(ctx context.Context, c claim.Claim, w *Work, at Points, fn func(*Effect) error) error {
+	op := s.newID()
+	var noted bool
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		e := &Effect{Tx: tx, Op: op, task: w.TaskID, tenant: w.TenantID, collection: w.CollectionID}
+		if err := fn(e); err != nil {
+			return err
+		}
+		noted = e.noted
+		failpoint.Hit(at.Before)
+		return Site.Check(ctx, tx, c)
+	})
+	if errors.Is(err, pg.ErrUnknownCommit) && noted {
+		err = s.readBack(ctx, w, op, err)
+	}
+	if err != nil {
+		return err
+	}
+	failpoint.Hit(at.After)
+	return nil
+}
+
+// readBack tells whether the effect op is there. Where it is not, or that can't
+// be found out, the unknown outcome stands: the round fails, and the next one
+// meets the rows as they are.
+func (s *Store) readBack(ctx context.Context, w *Work, op uuid.UUID, unknown error) error {
+	var there bool
+	err := s.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM lockstep.outcome WHERE tenant_id = $1 AND task_id = $2 AND op_id = $3)`,
+		w.TenantID, w.TaskID, op).Scan(&there)
+	if err != nil {
+		return errors.Join(unknown, fmt.Errorf("read back op %s: %w", op, err))
+	}
+	if !there {
+		return unknown
+	}
+	return nil
+}
+
+// Audit notes a deed in the effect's own transaction.
+func (e *Effect) Audit(ctx context.Context, actor, action, object, decision, reason string) error {
+	return audit(ctx, e.Tx, actor, action, object, decision, reason)
+}
