@@ -117,4 +117,10 @@ const (
 	ManifestMismatch Reason = "MANIFEST_MISMATCH"
 	// Dispatched work waited longer than dispatch_give_up.
 	GivenUp Reason = "GIVEN_UP"
+	// Waiting: an operator paused the work.
+	Paused Reason = "PAUSED"
+	// Waiting: the consumer's execution switch is off.
+	ExecutionDisabled Reason = "EXECUTION_DISABLED"
+	// Waiting: the consumer is busy with another task.
+	BehindAnother Reason = "BEHIND_ANOTHER"
 )

@@ -138,6 +138,12 @@ const (
 	Reason_REASON_MANIFEST_MISMATCH Reason = 60
 	// Dispatched work waited longer than dispatch_give_up.
 	Reason_REASON_GIVEN_UP Reason = 61
+	// Waiting: an operator paused the work.
+	Reason_REASON_PAUSED Reason = 62
+	// Waiting: the consumer's execution switch is off.
+	Reason_REASON_EXECUTION_DISABLED Reason = 63
+	// Waiting: the consumer is busy with another task.
+	Reason_REASON_BEHIND_ANOTHER Reason = 64
 )
 
 // Enum value maps for Reason.
@@ -205,6 +211,9 @@ var (
 		59: "REASON_NOT_FOUND",
 		60: "REASON_MANIFEST_MISMATCH",
 		61: "REASON_GIVEN_UP",
+		62: "REASON_PAUSED",
+		63: "REASON_EXECUTION_DISABLED",
+		64: "REASON_BEHIND_ANOTHER",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":            0,
@@ -269,6 +278,9 @@ var (
 		"REASON_NOT_FOUND":              59,
 		"REASON_MANIFEST_MISMATCH":      60,
 		"REASON_GIVEN_UP":               61,
+		"REASON_PAUSED":                 62,
+		"REASON_EXECUTION_DISABLED":     63,
+		"REASON_BEHIND_ANOTHER":         64,
 	}
 )
 
@@ -303,7 +315,7 @@ var File_lockstep_evidence_v1_reason_proto protoreflect.FileDescriptor
 
 const file_lockstep_evidence_v1_reason_proto_rawDesc = "" +
 	"\n" +
-	"!lockstep/evidence/v1/reason.proto\x12\x14lockstep.evidence.v1*\xa3\r\n" +
+	"!lockstep/evidence/v1/reason.proto\x12\x14lockstep.evidence.v1*\xf0\r\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REASON_GRANT_REVOKED\x10\x01\x12\x16\n" +
@@ -367,7 +379,10 @@ const file_lockstep_evidence_v1_reason_proto_rawDesc = "" +
 	"\x0fREASON_INTERNAL\x10:\x12\x14\n" +
 	"\x10REASON_NOT_FOUND\x10;\x12\x1c\n" +
 	"\x18REASON_MANIFEST_MISMATCH\x10<\x12\x13\n" +
-	"\x0fREASON_GIVEN_UP\x10=B\xcd\x01\n" +
+	"\x0fREASON_GIVEN_UP\x10=\x12\x11\n" +
+	"\rREASON_PAUSED\x10>\x12\x1d\n" +
+	"\x19REASON_EXECUTION_DISABLED\x10?\x12\x19\n" +
+	"\x15REASON_BEHIND_ANOTHER\x10@B\xcd\x01\n" +
 	"\x18com.lockstep.evidence.v1B\vReasonProtoP\x01Z2lockstep.dev/proto/lockstep/evidence/v1;evidencev1\xa2\x02\x03LEX\xaa\x02\x14Lockstep.Evidence.V1\xca\x02\x14Lockstep\\Evidence\\V1\xe2\x02 Lockstep\\Evidence\\V1\\GPBMetadata\xea\x02\x16Lockstep::Evidence::V1b\x06proto3"
 
 var (
