@@ -1,0 +1,78 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	centerv1 "lockstep.dev/proto/lockstep/center/v1"
+	"lockstep.dev/services/lockstep/internal/api"
+)
+
+// Progress shows how far tasks have come: one line that is written again on a
+// terminal, else a line for every change of a state.
+type Progress struct {
+	out      io.Writer
+	terminal bool
+	shown    int               // characters on the terminal's line
+	states   map[string]string // task → state last told
+}
+
+// NewProgress shows on out.
+func NewProgress(out io.Writer, terminal bool) *Progress {
+	return &Progress{out: out, terminal: terminal, states: map[string]string{}}
+}
+
+// Show tells the tasks' states, after a title.
+func (p *Progress) Show(title string, tasks []*centerv1.Task) {
+	if p.terminal {
+		p.rewrite(line(title, tasks))
+		return
+	}
+	for _, t := range tasks {
+		if state := api.Word(t.GetState()); p.states[t.GetTaskId()] != state {
+			p.states[t.GetTaskId()] = state
+			p.print("%stenant %d %s %s%s\n", title, t.GetTenantId(), t.GetCollectionId(), state, why(t))
+		}
+	}
+}
+
+// Start of the reasons that say why a task does not move or has ended so.
+func why(t *centerv1.Task) string {
+	for _, reason := range []string{t.GetCode(), t.GetWaitingBecause()} {
+		if reason != "" {
+			return " (" + reason + ")"
+		}
+	}
+	return ""
+}
+
+func line(title string, tasks []*centerv1.Task) string {
+	parts := make([]string, 0, len(tasks))
+	for _, t := range tasks {
+		state := api.Word(t.GetState())
+		if total := t.GetRowCount(); state == "RUNNING" && total > 0 {
+			state = fmt.Sprintf("%d%%", min(100, 100*t.GetProgress().GetCenterRowsScanned()/total))
+		}
+		parts = append(parts, fmt.Sprintf("%s %s", t.GetCollectionId(), strings.ToLower(state)))
+	}
+	return title + strings.Join(parts, " · ")
+}
+
+func (p *Progress) rewrite(text string) {
+	width := len([]rune(text))
+	pad := strings.Repeat(" ", max(0, p.shown-width))
+	p.print("\r%s%s", text, pad)
+	p.shown = width
+}
+
+// End leaves the terminal's line.
+func (p *Progress) End() {
+	if p.terminal && p.shown > 0 {
+		p.print("\r%s\r", strings.Repeat(" ", p.shown))
+		p.shown = 0
+	}
+}
+
+// print: progress that can't be shown must not end the work it is about.
+func (p *Progress) print(format string, args ...any) { _, _ = fmt.Fprintf(p.out, format, args...) }

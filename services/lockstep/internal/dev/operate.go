@@ -1,0 +1,43 @@
+package dev
+
+import (
+	"context"
+
+	centerv1 "lockstep.dev/proto/lockstep/center/v1"
+	"lockstep.dev/services/lockstep/internal/api"
+	"lockstep.dev/services/lockstep/internal/world"
+)
+
+// CenterURL is the base of the center's REST interface.
+func (s *Stack) CenterURL() string { return "http://" + s.CenterAt.HTTP }
+
+// ConsumerURL is the base of the consumer's REST interface.
+func (s *Stack) ConsumerURL() string { return "http://" + s.ConsumerAt.HTTP }
+
+// CenterClient calls the center as the stack's admin.
+func (s *Stack) CenterClient() (*api.Client, error) { return api.New(s.CenterURL(), s.Token) }
+
+// subscribe registers the tenants and grants every form, as an operator would.
+func (s *Stack) subscribe(ctx context.Context) error {
+	center, err := s.CenterClient()
+	if err != nil {
+		return err
+	}
+	registered := map[int64]bool{}
+	for _, form := range world.Forms() {
+		if !registered[form.TenantID] {
+			if err := center.AddTenant(ctx, ConsumerApp, form.TenantID); err != nil {
+				return err
+			}
+			registered[form.TenantID] = true
+		}
+		if _, _, err := center.SetGrant(ctx, &centerv1.SetGrantRequest{
+			Consumer: ConsumerApp, TenantId: form.TenantID, CollectionId: form.Collection,
+			Enabled: true, ReadAllowed: true, SubscribeAllowed: true,
+		}); err != nil {
+			return err
+		}
+	}
+	s.options.Note("grants: %d forms for %s", len(world.Forms()), ConsumerApp)
+	return nil
+}

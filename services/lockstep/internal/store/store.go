@@ -1,0 +1,92 @@
+// Package store is the CLI's SQL: it fills and damages the example's tables,
+// compares the two sides afterwards, and asks the catalogue what doctor needs
+// to know. It is used on databases of the demo and, by doctor, only to read.
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lockstep.dev/migrations"
+	"lockstep.dev/pkg/pg"
+)
+
+// Versions of the services' own tables and of the example's are remembered apart.
+const (
+	serviceVersions = "lockstep_migrations"
+	answersVersions = "answers_migrations"
+)
+
+// A whole table is loaded or compared in one statement.
+const statementTimeout = 10 * time.Minute
+
+// Pool is a connection to one side's database.
+type Pool struct{ *pgxpool.Pool }
+
+// Open connects and makes sure that the database answers.
+func Open(ctx context.Context, dsn string) (Pool, error) {
+	pool, err := pg.Open(ctx, pg.PoolConfig{
+		DSN: dsn, MaxConns: 2, StatementTimeout: statementTimeout, IdleInTxTimeout: statementTimeout, AppName: "lockstep",
+	})
+	if err != nil {
+		return Pool{}, err
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return Pool{}, fmt.Errorf("reach the database: %w", err)
+	}
+	return Pool{pool}, nil
+}
+
+// MigrateCenter gives a database the center's tables and the example's.
+func MigrateCenter(ctx context.Context, dsn string) error {
+	if err := pg.Migrate(ctx, dsn, migrations.Center, "center", serviceVersions); err != nil {
+		return err
+	}
+	return pg.Migrate(ctx, dsn, migrations.AnswersCenter, "answers_center", answersVersions)
+}
+
+// MigrateConsumer gives a database the consumer's tables and the example's.
+func MigrateConsumer(ctx context.Context, dsn string) error {
+	if err := pg.Migrate(ctx, dsn, migrations.Consumer, "consumer", serviceVersions); err != nil {
+		return err
+	}
+	return pg.Migrate(ctx, dsn, migrations.AnswersConsumer, "answers_consumer", answersVersions)
+}
+
+// Used says what a database given by the user holds already that the demo
+// would mix with its own: "" if nothing.
+func (p Pool) Used(ctx context.Context) (string, error) {
+	var found *string
+	err := p.QueryRow(ctx, `SELECT string_agg(nspname, ', ' ORDER BY nspname) FROM pg_namespace
+		WHERE nspname IN ('lockstep', 'answers', 'hall')`).Scan(&found)
+	if err != nil {
+		return "", fmt.Errorf("look at the database: %w", err)
+	}
+	if found == nil {
+		return "", nil
+	}
+	return *found, nil
+}
+
+// Drop takes away everything that the demo made in a database given by the user.
+func (p Pool) Drop(ctx context.Context) error {
+	_, err := p.Exec(ctx, `DROP SCHEMA IF EXISTS lockstep CASCADE; DROP SCHEMA IF EXISTS answers CASCADE; DROP SCHEMA IF EXISTS hall CASCADE;
+		DROP TABLE IF EXISTS public.lockstep_migrations; DROP TABLE IF EXISTS public.answers_migrations`)
+	if err != nil {
+		return fmt.Errorf("take the example's tables away: %w", err)
+	}
+	return nil
+}
+
+// Analyze gives the planner figures and the visibility map of what was just loaded.
+func (p Pool) Analyze(ctx context.Context, table pgx.Identifier) error {
+	if _, err := p.Exec(ctx, "VACUUM (ANALYZE) "+table.Sanitize()); err != nil {
+		return fmt.Errorf("analyze %s: %w", table.Sanitize(), err)
+	}
+	return nil
+}
