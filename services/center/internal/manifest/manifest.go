@@ -214,14 +214,18 @@ func reasonOf(err error) string {
 }
 
 // SweepAbandoned deletes the sets that nobody adopted and nobody is making, a
-// set a transaction, and returns how many there were.
-func (m *Materialiser) SweepAbandoned(ctx context.Context) (n int, err error) {
-	for ctx.Err() == nil {
+// set a transaction.
+func (m *Materialiser) SweepAbandoned(ctx context.Context) error {
+	for n := 0; ; n++ {
 		found, err := m.Frozen.SweepAbandoned(ctx)
-		if err != nil || !found {
-			return n, err
+		if err != nil {
+			return err
 		}
-		n++
+		if !found {
+			if n > 0 {
+				m.Log.Info("abandoned manifests swept", zap.Int("manifests", n))
+			}
+			return nil
+		}
 	}
-	return n, ctx.Err()
 }

@@ -15,10 +15,10 @@ import (
 
 // What one answer may hold. The calls' receivers allow a little more.
 const (
-	MaxIndexEntries = 10_000      // 100 bytes each: about a megabyte
-	MaxPages        = 512         // named in one call
-	maxPageBytes    = 3_500_000   // of page bodies in one answer; a receiver takes 4 MiB
-	MaxRows         = 500         // of the row-wise API
+	MaxIndexEntries = 10_000    // 100 bytes each: about a megabyte
+	MaxPages        = 512       // named in one call
+	maxPageBytes    = 3_500_000 // of page bodies in one answer; a receiver takes 4 MiB
+	MaxRows         = 500       // of the row-wise API
 )
 
 // Reader serves complete manifests. Its callers have authorised the call and

@@ -78,7 +78,7 @@ func build(t *dataset.Table) statements {
 	in := fmt.Sprintf("t.%s = $1::int8 AND t.%s = $2::text::%s", t.Tenant, t.Collection, t.CollectionType())
 	one := fmt.Sprintf("%s AND t.%s = $3::%s", in, t.Key, t.KeyType())
 	count := func(where, limit string) string {
-		return fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s AS t WHERE %s LIMIT %s) AS some", t.Ident, where, limit)
+		return fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s AS t WHERE %s LIMIT %s) AS bounded", t.Ident, where, limit)
 	}
 	numbers := fmt.Sprintf("greatest(t.%s, 0)::int8, coalesce(t.%s, false), coalesce(t.%s, 0)::int8, coalesce(t.%s, 0)::int8",
 		t.Revision, t.Deleted, t.SchemaVersion, t.Sequence)

@@ -14,38 +14,29 @@ type Systems struct {
 	StoreNow      string
 }
 
+// SystemSQL is the statement that reads the identity of the center's database.
+func (s *Store) SystemSQL(ctx context.Context) (string, error) {
+	return source.SystemSQL(ctx, s.pool)
+}
+
 // Remember keeps the identities where none are known: at the first start, and
-// after an operator confirmed a change by forgetting the old ones.
-func (s *Store) Remember(ctx context.Context, sourceSystem string) error {
-	now, err := s.system(ctx)
-	if err != nil {
-		return err
-	}
+// after an operator confirmed a change.
+func (s *Store) Remember(ctx context.Context, sourceSystem, storeSystem string) error {
 	if _, err := s.pool.Exec(ctx, `UPDATE lockstep.center SET source_system = coalesce(source_system, $1), store_system = coalesce(store_system, $2)
-		WHERE source_system IS NULL OR store_system IS NULL`, sourceSystem, now); err != nil {
+		WHERE source_system IS NULL OR store_system IS NULL`, sourceSystem, storeSystem); err != nil {
 		return fmt.Errorf("remember the identities of the databases: %w", err)
 	}
 	return nil
 }
 
-// Known reads the identities.
-func (s *Store) Known(ctx context.Context) (Systems, error) {
-	now, err := s.system(ctx)
-	if err != nil {
-		return Systems{}, err
+// Known reads the identities; systemSQL is SystemSQL's.
+func (s *Store) Known(ctx context.Context, systemSQL string) (known Systems, err error) {
+	if known.StoreNow, err = source.System(ctx, s.pool, systemSQL); err != nil {
+		return Systems{}, fmt.Errorf("the center's own database: %w", err)
 	}
-	known := Systems{StoreNow: now}
 	if err := s.pool.QueryRow(ctx, `SELECT coalesce(source_system, ''), coalesce(store_system, '') FROM lockstep.center`).
 		Scan(&known.Source, &known.Store); err != nil {
 		return Systems{}, fmt.Errorf("read the identities of the databases: %w", err)
 	}
 	return known, nil
-}
-
-func (s *Store) system(ctx context.Context) (string, error) {
-	sql, err := source.SystemSQL(ctx, s.pool)
-	if err != nil {
-		return "", fmt.Errorf("read the identity of the store: %w", err)
-	}
-	return source.System(ctx, s.pool, sql)
 }
