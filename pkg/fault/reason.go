@@ -1,5 +1,7 @@
 package fault
 
+import "slices"
+
 // Reason is one of the closed set of stable codes. The words are those of the
 // contract's enum Reason, without its prefix; a test holds the two together.
 type Reason string
@@ -124,3 +126,19 @@ const (
 	// Waiting: the consumer is busy with another task.
 	BehindAnother Reason = "BEHIND_ANOTHER"
 )
+
+var all = []Reason{
+	GrantRevoked, EpochMoved, ScopeMismatch, ResourceLimit, MaterialiseFailed, ManifestNotReady,
+	ManifestIncomplete, PageNotProven, OrderViolation, CursorInvalid, TaskTerminal, TaskNotFound,
+	TargetNotRegistered, DispatchFailed, LeaseExpired, AttemptUnknown, ResultInconsistent, IdentityMismatch,
+	PermissionDenied, SignatureInvalid, DocumentType, DocumentUnknownField, DocumentStale, AudienceMismatch,
+	TaskMismatch, TenantMismatch, CollectionMismatch, KeyMismatch, AttemptMismatch, NonceMismatch, HashMismatch,
+	CanonRefused, RowGone, RollbackDetected, RetireBreaker, ExtrasLimit, Quarantined, RateLimited,
+	KeyRangeMismatch, LocatorMissing, LocatorAmbiguous, RevisionZero, Missing, ExtraRow, LocalAhead, Tombstone,
+	Stale, HashConflict, InvalidArgument, CancelledByOperator, RetriesExhausted, RollbackSuspected,
+	FormatMismatch, NotRetirable, Unavailable, GrantEpochMismatch, RevisionMismatch, Internal, NotFound,
+	ManifestMismatch, GivenUp, Paused, ExecutionDisabled, BehindAnother,
+}
+
+// All lists every code in the contract's order.
+func All() []Reason { return slices.Clone(all) }
