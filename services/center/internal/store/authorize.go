@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lockstep.dev/pkg/fault"
+	"lockstep.dev/pkg/protocol"
 	"lockstep.dev/services/center/internal/task"
 )
 
@@ -102,4 +103,22 @@ func (t *Tx) CancelIfLost(ctx context.Context, tk *task.Task) (fault.Reason, err
 		return fault.None, ErrMoved
 	}
 	return code, t.Move(ctx, tk, Move{Event: task.GrantLost, To: v.To, Code: string(code), Actor: "center"})
+}
+
+// Cancel ends an open task at an operator's wish. Cancelling a CANCELLED task
+// changes nothing; one that ended otherwise is TASK_TERMINAL.
+func (s *Store) Cancel(ctx context.Context, id uuid.UUID, reason, actor string) error {
+	return s.InTx(ctx, func(tx *Tx) error {
+		tk, err := tx.LockTask(ctx, id)
+		if err != nil || tk.State == protocol.Cancelled {
+			return err
+		}
+		v, ok := task.Next(tk.State, task.OperatorCancels, task.Facts{})
+		if !ok {
+			return Ended(tk)
+		}
+		return tx.Move(ctx, tk, Move{
+			Event: task.OperatorCancels, To: v.To, Code: string(fault.CancelledByOperator), Reason: reason, Actor: actor,
+		})
+	})
 }

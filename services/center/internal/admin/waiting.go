@@ -1,0 +1,85 @@
+package admin
+
+import (
+	"fmt"
+	"time"
+
+	"lockstep.dev/pkg/fault"
+	"lockstep.dev/pkg/protocol"
+	"lockstep.dev/services/center/internal/store"
+	"lockstep.dev/services/center/internal/task"
+)
+
+// waitingBecause says in words why nothing moves; "" while something does, and
+// of a task that ended.
+func (s *Server) waitingBecause(t *task.Task, traffic store.Traffic, now time.Time) string {
+	switch t.State {
+	case protocol.Queued:
+		return s.queuedBecause(t, traffic, now)
+	case protocol.Dispatched:
+		if t.WaitingCode == "" {
+			return "the consumer has the instruction and has not begun"
+		}
+		return "the consumer waits: " + t.WaitingCode
+	case protocol.Running:
+		if t.WaitingCode != "" {
+			return "the consumer waits: " + t.WaitingCode
+		}
+	case protocol.Completed, protocol.Partial, protocol.Failed, protocol.Cancelled:
+	}
+	return ""
+}
+
+func (s *Server) queuedBecause(t *task.Task, traffic store.Traffic, now time.Time) string {
+	switch {
+	case !s.Dispatching:
+		return "dispatch is switched off"
+	case t.Claimed() && t.LeaseUntil.Before(now):
+		return "its worker is gone; the sweep will take it back"
+	case t.Claimed() && t.ManifestState == task.ManifestPending:
+		return "the manifest is being made"
+	case t.Claimed():
+		return "" // the instruction is on its way
+	case t.DueAt.After(now):
+		return fmt.Sprintf("back-off until %s%s", t.DueAt.UTC().Format(time.RFC3339), because(t.Code))
+	case t.ManifestState == task.ManifestPending:
+		return pendingBecause(t, traffic)
+	}
+	if other, taken := s.inFlight(t, traffic); taken {
+		return "another task is in flight: " + other
+	}
+	if _, ok := s.Targets[t.Consumer]; !ok {
+		return fmt.Sprintf("no target is registered for %s (%s)", t.Consumer, fault.TargetNotRegistered)
+	}
+	return "it is due and will be dispatched"
+}
+
+func because(code string) string {
+	if code == "" {
+		return ""
+	}
+	return " after " + code
+}
+
+func pendingBecause(t *task.Task, traffic store.Traffic) string {
+	if t.Scope == protocol.Collection && traffic.Ahead != [16]byte{} && traffic.Ahead != t.ID {
+		return "the manifest of another task is ready first: " + protocol.FormatID(traffic.Ahead)
+	}
+	return "the manifest is to be made"
+}
+
+// inFlight names a task that holds a slot this one would need, where none is free.
+func (s *Server) inFlight(t *task.Task, traffic store.Traffic) (other string, taken bool) {
+	first, last := 1, s.Policy.Slots
+	if t.Scope == protocol.Record {
+		first, last = 0, 0
+	}
+	for slot := first; slot <= last; slot++ {
+		id, used := traffic.Slots[slot]
+		if !used {
+			return "", false
+		}
+		other = protocol.FormatID(id)
+	}
+	return other, true
+}
