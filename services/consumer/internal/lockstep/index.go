@@ -144,8 +144,11 @@ func (x *Index) Ranges() int {
 // collection exactly once.
 func (x *Index) Range(i int) Range { return x.Span(i, i+1) }
 
-// Span gives the bounds of the ranges [from, to) as one.
+// Span gives the bounds of the ranges [from, to) as one; of no range, bounds that hold nothing.
 func (x *Index) Span(from, to int) Range {
+	if to <= from {
+		return Range{UpTo: new(string)}
+	}
 	if x.shape.Record != "" {
 		return only(x.shape.Record)
 	}

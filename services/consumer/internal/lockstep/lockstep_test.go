@@ -140,6 +140,9 @@ func TestIndexRange(t *testing.T) {
 			t.Errorf("span %d-%d is (%s, %s]", c.from, c.to, spell(r.After), spell(r.UpTo))
 		}
 	}
+	if none := x.Span(0, 0); none.Contains(key(0)) || none.Contains(key(10)) {
+		t.Error("a span of no range holds a key")
+	}
 	if x.RowsOf(0, 4) != 10 || x.RowsOf(1, 3) != 6 || x.RowsOf(3, 4) != 0 {
 		t.Error("rows of ranges are miscounted")
 	}

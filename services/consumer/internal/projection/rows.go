@@ -42,7 +42,7 @@ func (p *Projection) Rows(ctx context.Context, tenant int64, keys []string, cont
 		if row.Key, err = t.DecodeKey(rows.RawValues()[0]); err != nil {
 			return err
 		}
-		row.Hash, row.Created, row.Content = storedHash(hash), created.Time, canon.Hash{}
+		row.Hash, row.Created, row.Content = storedHash(hash), created.Time.UTC(), canon.Hash{}
 		if content {
 			row.Content = contentHash(&hasher, json)
 		}

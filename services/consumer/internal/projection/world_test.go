@@ -2,9 +2,12 @@ package projection
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -291,3 +294,26 @@ func keys(ns ...uint64) []string {
 }
 
 var january = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// session gives every session of the projection a setting.
+func (w *world) session(t testing.TB, name, value string) {
+	t.Helper()
+	config := w.pool.Config()
+	config.ConnConfig.RuntimeParams[name] = value
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	w.pool, w.Projection = pool, New(pool, w.table)
+}
+
+// longText is content whose one value compresses to more than an index entry holds.
+func longText() string {
+	var b strings.Builder
+	for i := range 600 {
+		sum := sha256.Sum256([]byte{byte(i), byte(i >> 8)})
+		b.WriteString(hex.EncodeToString(sum[:]))
+	}
+	return `{"b": "` + b.String() + `"}`
+}
