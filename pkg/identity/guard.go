@@ -43,8 +43,8 @@ var (
 // OperatorWith lets operators of at least that role.
 func OperatorWith(role Role) Rule { return Rule{kind: humans, role: role} }
 
-// health is what a load balancer asks, without a token.
-var health = []string{"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List", "/grpc.health.v1.Health/Watch"}
+// healthMethods are what a load balancer asks, without a token.
+var healthMethods = []string{"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List", "/grpc.health.v1.Health/Watch"}
 
 // Guard lets a server answer only whom its rules allow.
 type Guard struct {
@@ -69,7 +69,7 @@ func NewGuard(self string, trust *Trust, configs []OperatorConfig, rules map[str
 		switch {
 		case rule.kind == nobody:
 			problems = append(problems, fmt.Errorf("%s: the rule lets nobody", method))
-		case rule.kind == everybody && !slices.Contains(health, method):
+		case rule.kind == everybody && !slices.Contains(healthMethods, method):
 			problems = append(problems, fmt.Errorf("%s: only health checks are public", method))
 		case rule.kind == humans && ranks[rule.role] == 0:
 			problems = append(problems, fmt.Errorf("%s: role %q is unknown", method, rule.role))
@@ -126,7 +126,7 @@ func (g *Guard) ruleOf(method string) Rule {
 	if rule, ok := g.rules[method]; ok {
 		return rule
 	}
-	if slices.Contains(health, method) {
+	if slices.Contains(healthMethods, method) {
 		return Public
 	}
 	return Rule{}

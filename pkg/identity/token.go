@@ -21,8 +21,8 @@ const CallTokenKey = "lockstep-call-token"
 
 const (
 	tokenType    = "lockstep-call+jwt" //nolint:gosec // a type's name
-	clockWindow  = 120 * time.Second // how far two clocks may be apart
-	maxTokenSize = 4096              // a token has about 600 bytes
+	clockWindow  = 120 * time.Second   // how far two clocks may be apart
+	maxTokenSize = 4096                // a token has about 600 bytes
 )
 
 // claims of a call token: who calls whom, which method, with which bytes.
