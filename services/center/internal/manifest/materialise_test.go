@@ -58,7 +58,9 @@ func root(leaves [][32]byte) [32]byte {
 	}
 }
 
-func contentHash(canonical string) [32]byte { return sha256.Sum256([]byte("lockstep.canon.v1\n" + canonical)) }
+func contentHash(canonical string) [32]byte {
+	return sha256.Sum256([]byte("lockstep.canon.v1\n" + canonical))
+}
 
 func TestMaterialise(t *testing.T) {
 	t.Run("freezes every row, whatever it is like", func(t *testing.T) {
