@@ -33,7 +33,9 @@ const (
 )
 
 // Client asks the center.
-type Client struct{ rpc centerv1.ReconcileServiceClient }
+type Client struct {
+	rpc centerv1.ReconcileServiceClient
+}
 
 // New makes a client over a connection that carries the identity of both sides.
 func New(conn grpc.ClientConnInterface) *Client {

@@ -31,6 +31,8 @@ type Reporter struct {
 	Now    func() time.Time
 	// MaxItems and MaxChars bound the error items of a report.
 	MaxItems, MaxChars int
+	// Content: local hashes are recomputed from the content.
+	Content bool
 }
 
 // Conclude is a result's state: COMPLETED only where both scans are complete
@@ -66,6 +68,25 @@ func (r *Reporter) Final(w *store.Work, counts []protocol.ClassCount, open []sto
 		d.Code = w.DeferredCode
 	}
 	d.Counts, d.Items = counts, r.items(w, open)
+	return r.seal(w, d)
+}
+
+// Again signs a frozen report anew under the attempt that the row has adopted
+// since. What it states is what was frozen.
+func (r *Reporter) Again(w *store.Work) (store.Final, error) {
+	env, err := document.UnmarshalEnvelope(w.Report)
+	if err != nil {
+		return store.Final{}, fmt.Errorf("sign the report of %s again: %w", w.ID(), err)
+	}
+	d, err := document.ParseReport(env.Payload)
+	if err != nil {
+		return store.Final{}, fmt.Errorf("sign the report of %s again: %w", w.ID(), err)
+	}
+	d.Attempt, d.IssuedAt = w.Attempt, r.Now()
+	return r.seal(w, d)
+}
+
+func (r *Reporter) seal(w *store.Work, d *protocol.Report) (store.Final, error) {
 	env, err := document.SealReport(r.Signer, d)
 	if err != nil {
 		return store.Final{}, fmt.Errorf("sign the report of %s: %w", w.ID(), err)
@@ -82,7 +103,7 @@ func (r *Reporter) base(w *store.Work) *protocol.Report {
 		At: w.Coordinates(r.Self), Attempt: w.Attempt,
 		ManifestID: protocol.FormatID(w.ManifestID), ManifestRoot: evidence.Node(w.ManifestRoot),
 		CenterScanned: w.CenterScanned, LocalScanned: w.LocalScanned,
-		CenterComplete: w.CenterComplete, LocalComplete: w.LocalComplete, Verified: w.Verified,
+		CenterComplete: w.CenterComplete, LocalComplete: w.LocalComplete, Verified: r.verified(),
 		Fetched: w.Fetched, WireBytes: w.WireBytes, Resumed: w.Resumed, RetireCode: w.RetireCode,
 		IssuedAt: r.Now(),
 	}
@@ -90,6 +111,13 @@ func (r *Reporter) base(w *store.Work) *protocol.Report {
 		d.StartedAt = *w.StartedAt
 	}
 	return d
+}
+
+func (r *Reporter) verified() protocol.Verified {
+	if r.Content {
+		return protocol.Content
+	}
+	return protocol.Hashes
 }
 
 // items names open differences, within the bounds; the counts are never cut.
@@ -172,10 +200,7 @@ func meaning(w *store.Work, ack center.Ack, reported protocol.State) (Answer, er
 		if reported == protocol.Running {
 			return Answer{}, nil
 		}
-		told = reported
-		if ack.ResultState != reported {
-			return Answer{}, fmt.Errorf("%w: it adopted %q, not %s", ErrNoAnswer, ack.ResultState, reported)
-		}
+		told = ack.ResultState
 	case protocol.CurrentDuplicate:
 		// The first result stays, whatever this one says.
 		told = ack.ResultState

@@ -99,7 +99,7 @@ func acceptKnown(ctx context.Context, tx pgx.Tx, id uuid.UUID, in *protocol.Inst
 		}
 		// Due now, from its checkpoint; an operator's pause stays.
 		_, err = tx.Exec(ctx, `UPDATE lockstep.work SET state = $2, wanted_attempt = $3, retry_count = $4, tries = $5, instruction = $6,
-			code = '', deferred_code = '', due_at = now(), waiting_reported_at = NULL, ended_at = NULL, updated_at = now(),
+			code = CASE state WHEN 'REPORTING' THEN code ELSE '' END, deferred_code = CASE state WHEN 'REPORTING' THEN deferred_code ELSE '' END, due_at = now(), waiting_reported_at = NULL, ended_at = NULL, updated_at = now(),
 			claim_token = NULL, claimed_by = NULL, claimed_at = NULL, lease_until = NULL
 			WHERE task_id = $1`, id, after.State, after.Wanted, after.Retries, after.Tries, envelope)
 	default: // nothing changes

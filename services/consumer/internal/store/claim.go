@@ -35,21 +35,21 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	return len(ids), err
 }
 
-// Claim takes the next due row and adopts the
-// newest accepted attempt.
-func (s *Store) Claim(ctx context.Context, worker string) (claim.Claim, *Work, error) {
+// Claim takes the next due row and adopts the newest accepted attempt.
+// reportsOnly leaves alone what has still to be scanned.
+func (s *Store) Claim(ctx context.Context, worker string, reportsOnly bool) (claim.Claim, *Work, error) {
 	started, err := work.Row{State: work.Queued}.On(work.Claimed, 0)
 	if err != nil {
 		return claim.Claim{}, nil, err
 	}
 	c, ok, err := Site.Take(ctx, s.pool, claim.Taking{
 		Worker: worker, Lease: s.set.Lease,
-		Where: `claim_token IS NULL AND due_at <= now() AND (state = 'REPORTING' OR state = 'QUEUED' AND NOT paused)`,
+		Where: `claim_token IS NULL AND due_at <= now() AND (state = 'REPORTING' OR state = 'QUEUED' AND NOT paused AND NOT $5)`,
 		Order: "due_at, task_id",
-		Set: `state = CASE state WHEN 'QUEUED' THEN $4 ELSE state END, attempt = wanted_attempt, code = '',
+		Set: `state = CASE state WHEN 'QUEUED' THEN $4 ELSE state END, attempt = wanted_attempt, code = CASE state WHEN 'QUEUED' THEN '' ELSE code END,
 			resumed = resumed + CASE WHEN state = 'QUEUED' AND started_at IS NOT NULL THEN 1 ELSE 0 END,
 			started_at = COALESCE(started_at, now()), updated_at = now()`,
-		Args: []any{started.State},
+		Args: []any{started.State, reportsOnly},
 	})
 	if err != nil || !ok {
 		return claim.Claim{}, nil, err
@@ -88,30 +88,53 @@ func (w *Work) Progress() Progress {
 	}
 }
 
+// Stepped is a row after a step.
+type Stepped struct {
+	work.Row
+	Paused bool // an operator wants it to rest
+}
+
 // Step writes an event of a held row: the transition, the checkpoint and, when
 // the row leaves the worker's hands, the end of the claim. code says why, for
 // people. It gives the row as it is then: a newer attempt may have been adopted.
-func (s *Store) Step(ctx context.Context, c claim.Claim, e work.Event, p Progress, code string) (work.Row, error) {
-	var after work.Row
+func (s *Store) Step(ctx context.Context, c claim.Claim, e work.Event, p Progress, code string) (Stepped, error) {
+	var out Stepped
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		w, err := readWork(ctx, tx, c.ID, "FOR UPDATE")
 		if err != nil {
 			return err
 		}
-		if after, err = w.Row().On(e, s.set.MaxRetries); err != nil {
+		after, err := w.Row().On(e, s.set.MaxRetries)
+		if err != nil {
 			// The row is not what its holder believes it to be: it has another owner.
 			return fmt.Errorf("%w: %w", claim.ErrFenced, err)
 		}
-		return s.write(ctx, tx, c, e, w, after, p, code)
+		if err := s.write(ctx, tx, c, e, w, after, p, code); err != nil {
+			return err
+		}
+		out = Stepped{after, w.Paused}
+		switch {
+		case after.State.Ended():
+			failpoint.Hit(failpoint.ConsumerFinishBeforeCommit)
+		case e == work.RoundDone:
+			failpoint.Hit(failpoint.ConsumerCheckpointBeforeCommit)
+		}
+		return nil
 	})
 	if err != nil {
-		return work.Row{}, fmt.Errorf("work %s: %s: %w", c, e, err)
+		return Stepped{}, fmt.Errorf("work %s: %s: %w", c, e, err)
 	}
-	return after, nil
+	switch {
+	case out.State.Ended():
+		failpoint.Hit(failpoint.ConsumerFinishAfterCommit)
+	case e == work.RoundDone:
+		failpoint.Hit(failpoint.ConsumerCheckpointAfterCommit)
+	}
+	return out, nil
 }
 
 func (s *Store) write(ctx context.Context, tx pgx.Tx, c claim.Claim, e work.Event, w *Work, after work.Row, p Progress, code string) error {
-	set := `state = $3, attempt = $4, retry_count = $5, tries = $6, code = $7, due_at = now() + $8::interval, updated_at = now(),
+	set := `state = $3, attempt = $4, retry_count = $5, tries = $6, code = CASE WHEN $7 = '' AND NOT $9 THEN code ELSE $7 END, due_at = now() + $8::interval, updated_at = now(),
 		ended_at = CASE WHEN $9 THEN now() END, next_page = $10, cursor_key = $11, center_scanned = $12, local_scanned = $13,
 		center_complete = $14, local_complete = $15, fetched = $16, wire_bytes = $17, retire_code = $18, deferred_code = $19,
 		waiting_reported_at = NULL`

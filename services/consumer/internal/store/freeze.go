@@ -36,7 +36,7 @@ func (s *Store) Freeze(ctx context.Context, c claim.Claim, p Progress, items int
 		if err != nil {
 			return fmt.Errorf("%w: %w", claim.ErrFenced, err)
 		}
-		w.take(p)
+		w.Advance(p)
 		w.State, w.Attempt, w.RetryCount, w.Tries = after.State, after.Attempt, after.Retries, after.Tries
 		tally, err := counts(ctx, tx, w.TenantID, w.TaskID)
 		if err != nil {
@@ -67,7 +67,8 @@ func (s *Store) Freeze(ctx context.Context, c claim.Claim, p Progress, items int
 	return frozen, nil
 }
 
-func (w *Work) take(p Progress) {
+// Advance sets the figures of a checkpoint.
+func (w *Work) Advance(p Progress) {
 	w.NextPage, w.CursorKey = p.NextPage, p.CursorKey
 	w.CenterScanned, w.LocalScanned = p.CenterScanned, p.LocalScanned
 	w.CenterComplete, w.LocalComplete = p.CenterComplete, p.LocalComplete

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"time"
+
+	"lockstep.dev/pkg/config"
+	"lockstep.dev/pkg/dataset"
+	"lockstep.dev/pkg/identity"
+	"lockstep.dev/pkg/serve"
+	"lockstep.dev/services/consumer/internal/store"
+	"lockstep.dev/services/consumer/internal/worker"
+)
+
+// Config is every setting of the consumer.
+type Config struct {
+	serve.Config `koanf:",squash"`
+
+	Log serve.Log `koanf:"log"`
+
+	// AppKey is the consumer's own identity; KeyFile holds its private key,
+	// TrustFile the public keys of its center.
+	AppKey    string `koanf:"app_key"`
+	KeyFile   string `koanf:"key_file"`
+	TrustFile string `koanf:"trust_file"`
+	// SourceAppKey is the one center whose instructions are accepted and whose
+	// words are believed.
+	SourceAppKey string                    `koanf:"source_app_key"`
+	Operators    []identity.OperatorConfig `koanf:"operators"`
+
+	Center  Center         `koanf:"center"`
+	Store   Database       `koanf:"store"`
+	Migrate bool           `koanf:"migrate"`
+	Dataset dataset.Config `koanf:"dataset"`
+
+	Execution Execution `koanf:"execution"`
+
+	Lease                time.Duration `koanf:"lease"`
+	StallLimit           time.Duration `koanf:"stall_limit"`
+	MaxRepairRetries     int           `koanf:"max_repair_retries"`
+	MaxPendingExtras     int           `koanf:"max_pending_extras"`
+	MaxRetirePercent     int           `koanf:"max_retire_percent"`
+	SnapshotMaxAge       time.Duration `koanf:"snapshot_max_age"`
+	MaxErrorItems        int           `koanf:"max_error_items"`
+	MaxErrorChars        int           `koanf:"max_error_chars"`
+	MaxWorkPerScan       int           `koanf:"max_work_per_scan"`
+	ProgressReportRounds int           `koanf:"progress_report_rounds"`
+	Backoff              Backoff       `koanf:"backoff"`
+	MaxRetries           int           `koanf:"max_retries"`
+	ScanInterval         time.Duration `koanf:"scan_interval"`
+	ScanInitialDelay     time.Duration `koanf:"scan_initial_delay"`
+	VerifyContent        bool          `koanf:"verify_content"`
+	// Retention of the outcomes of ended work; 0 keeps them for ever.
+	Retention time.Duration `koanf:"retention"`
+}
+
+// Center is where the source answers.
+type Center struct {
+	Address string `koanf:"address"`
+}
+
+// Database is the host's: the projection and Lockstep's own tables beside it,
+// because a repair and its ledger row are one transaction.
+type Database struct {
+	DSN string `koanf:"dsn"`
+	// MigrateDSN is used to apply migrations, by a role that may; DSN where empty.
+	MigrateDSN string `koanf:"migrate_dsn"`
+	MaxConns   int32  `koanf:"max_conns"`
+}
+
+// Execution switches the work on accepted instructions.
+type Execution struct {
+	Enabled bool `koanf:"enabled"`
+}
+
+// Backoff of failed rounds and unacknowledged reports.
+type Backoff struct {
+	Base time.Duration `koanf:"base"`
+	Cap  time.Duration `koanf:"cap"`
+}
+
+func defaults() *Config {
+	return &Config{
+		Store: Database{MaxConns: 10},
+		Lease: 900 * time.Second, StallLimit: 2 * time.Minute,
+		MaxRepairRetries: 3, MaxPendingExtras: 500, MaxRetirePercent: 10, SnapshotMaxAge: 60 * time.Second,
+		MaxErrorItems: 50, MaxErrorChars: 8000, MaxWorkPerScan: 1, ProgressReportRounds: 10,
+		Backoff: Backoff{Base: 60 * time.Second, Cap: 30 * time.Minute}, MaxRetries: 6,
+		ScanInterval: 30 * time.Second, ScanInitialDelay: 20 * time.Second,
+		Retention: 90 * 24 * time.Hour,
+	}
+}
+
+// Bounds with the reason: beyond them one transaction or report grows too large.
+const (
+	maxExtras     = 500   // they are retired in one transaction
+	maxItems      = 1000  // a report is one message
+	maxChars      = 64000 // far below what a call receives
+	maxRetries    = 100
+	maxPerScan    = 1000
+	maxRounds     = 10000
+	minConns      = 4 // reading ahead, writing, answering
+	leaseConns    = 2 // renewals have a pool of their own
+	shortestLease = time.Second
+)
+
+// Validate tells everything that is wrong or impossible.
+func (c *Config) Validate() error {
+	var p config.Problems
+	p.Add("serve", c.Config.Validate())
+	p.Check(c.AppKey != "", "app_key is missing")
+	p.Check(c.KeyFile != "", "key_file is missing")
+	p.Check(c.TrustFile != "", "trust_file is missing")
+	p.Check(c.SourceAppKey != "", "source_app_key is missing: without it every instruction is refused")
+	p.Check(c.SourceAppKey == "" || c.SourceAppKey != c.AppKey, "source_app_key is the consumer's own app_key")
+	p.Check(c.Center.Address != "", "center.address is missing")
+	p.Check(c.Store.DSN != "", "store.dsn is missing")
+	p.Check(c.Store.MaxConns >= minConns, "store.max_conns is at least %d", minConns)
+	p.Add("dataset", c.Dataset.Validate(dataset.Consumer))
+	c.checkSizes(&p)
+	c.checkTimes(&p)
+	return p.Err()
+}
+
+func (c *Config) checkSizes(p *config.Problems) {
+	within := func(name string, value, least, most int) {
+		p.Check(value >= least && value <= most, "%s is %d to %d, not %d", name, least, most, value)
+	}
+	within("max_repair_retries", c.MaxRepairRetries, 0, maxRetries)
+	within("max_pending_extras", c.MaxPendingExtras, 0, maxExtras)
+	within("max_retire_percent", c.MaxRetirePercent, 0, 100)
+	within("max_error_items", c.MaxErrorItems, 0, maxItems)
+	within("max_error_chars", c.MaxErrorChars, 0, maxChars)
+	within("max_work_per_scan", c.MaxWorkPerScan, 1, maxPerScan)
+	within("progress_report_rounds", c.ProgressReportRounds, 1, maxRounds)
+	within("max_retries", c.MaxRetries, 0, maxRetries)
+}
+
+func (c *Config) checkTimes(p *config.Problems) {
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"stall_limit", c.StallLimit}, {"snapshot_max_age", c.SnapshotMaxAge},
+		{"backoff.base", c.Backoff.Base}, {"backoff.cap", c.Backoff.Cap}, {"scan_interval", c.ScanInterval},
+	} {
+		p.Check(d.value > 0, "%s is a time above 0", d.name)
+	}
+	p.Check(c.Lease >= shortestLease, "lease is at least %s", shortestLease)
+	p.Check(c.StallLimit < c.Lease, "stall_limit %s is not below lease %s", c.StallLimit, c.Lease)
+	p.Check(c.ScanInterval < c.Lease/3, "scan_interval %s is not below a third of lease %s: a waiting row has to be reported in time", c.ScanInterval, c.Lease)
+	p.Check(c.Backoff.Base <= c.Backoff.Cap, "backoff.base %s is above backoff.cap %s", c.Backoff.Base, c.Backoff.Cap)
+	p.Check(c.ScanInitialDelay >= 0, "scan_initial_delay is not negative")
+	p.Check(c.Retention >= 0, "retention is not negative; 0 keeps everything")
+}
+
+func (c *Config) storeSettings() store.Settings {
+	return store.Settings{Lease: c.Lease, MaxRetries: c.MaxRetries, BackoffBase: c.Backoff.Base, BackoffCap: c.Backoff.Cap}
+}
+
+func (c *Config) workerSettings() worker.Settings {
+	return worker.Settings{
+		Enabled: c.Execution.Enabled, Lease: c.Lease, StallLimit: c.StallLimit, ScanInterval: c.ScanInterval,
+		InitialDelay: c.ScanInitialDelay, MaxPerScan: c.MaxWorkPerScan, ReportRounds: c.ProgressReportRounds,
+		MaxItems: c.MaxErrorItems, MaxTries: c.MaxRetries, Retention: c.Retention, VerifyContent: c.VerifyContent,
+	}
+}

@@ -1,0 +1,325 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+
+	"lockstep.dev/pkg/canon"
+	"lockstep.dev/pkg/document"
+	"lockstep.dev/pkg/evidence"
+	"lockstep.dev/pkg/fault"
+	"lockstep.dev/pkg/protocol"
+	"lockstep.dev/services/consumer/internal/center"
+	"lockstep.dev/services/consumer/internal/lockstep"
+	"lockstep.dev/services/consumer/internal/projection"
+	"lockstep.dev/services/consumer/internal/repair"
+	"lockstep.dev/services/consumer/internal/store"
+	"lockstep.dev/services/consumer/internal/work"
+)
+
+const (
+	// roundPages is what a round covers: at 128 rows a page its pages fit one
+	// answer, and its checkpoint is never long ago.
+	roundPages = 64
+	// imageRows is read by one statement, which so stays under a tenth of a second.
+	imageRows = 4096
+	// maxIndexPages bounds the index in memory, at some 80 bytes a page.
+	maxIndexPages = 1 << 20
+	// quietRounds without a difference share one checkpoint.
+	quietRounds = 8
+)
+
+// reconcile runs the protocol from the row's checkpoint to the end of both
+// scans and the retirements:
+//
+//  1. report RUNNING
+//  2. verify the manifest's header, and fold its index into the signed root
+//  3. compare round by round, repair, store the checkpoint
+//  4. retire what both sides' complete scans show to be extra
+//
+// Everything that stops it comes back as an error.
+func (j *job) reconcile() error {
+	if err := j.tell(protocol.Scanning); err != nil {
+		return err
+	}
+	header, err := j.header()
+	if err != nil {
+		return err
+	}
+	index, err := j.index(header)
+	if err != nil {
+		return err
+	}
+	if err := j.scan(index); err != nil {
+		return err
+	}
+	return j.retire()
+}
+
+// header verifies the manifest's head: signed by the source, and about exactly
+// what the instruction says.
+func (j *job) header() (*protocol.Header, error) {
+	env, err := j.Center.Manifest(j.ctx, j.row.ID(), j.Self)
+	if err != nil {
+		return nil, err
+	}
+	h, err := document.OpenHeader(env, j.SourceKeys())
+	if err != nil {
+		return nil, &hopelessError{center.Refusal(err), err}
+	}
+	if code, why := j.foreign(h); code != "" {
+		return nil, &hopelessError{code, errors.New(why)}
+	}
+	return h, nil
+}
+
+// foreign says how a header differs from the instruction.
+func (j *job) foreign(h *protocol.Header) (fault.Reason, string) {
+	w := j.row
+	if code := document.Mismatch(h.At, w.Coordinates(j.Self)); code != "" {
+		return fault.Reason(code), "the header states other coordinates than the instruction"
+	}
+	switch {
+	case h.At.CenterEpoch != w.CenterEpoch:
+		return fault.GrantEpochMismatch, "the header is of another center epoch"
+	case h.CanonID != canon.ID, h.KeyKind != protocol.KeyKindUUID:
+		return fault.FormatMismatch, fmt.Sprintf("canonicalisation %q, keys %q", h.CanonID, h.KeyKind)
+	case h.Scope != w.Scope, h.Mode != w.Mode, !h.WindowStart.Equal(w.WindowStart):
+		return fault.TaskMismatch, "the header is of another scope, mode or window"
+	case h.Key != w.RecordKey:
+		return fault.KeyMismatch, "the header is about another record"
+	case h.ManifestID != protocol.FormatID(w.ManifestID), string(h.Root[:]) != string(w.ManifestRoot),
+		h.RowCount != w.RowCount, h.BreakerOverride != w.BreakerOverride:
+		return fault.ManifestMismatch, "the header is of another manifest than the instruction's"
+	case h.PageCount > maxIndexPages:
+		return fault.ResourceLimit, fmt.Sprintf("%d pages", h.PageCount)
+	}
+	return "", ""
+}
+
+// index reads the page index and proves it against the signed root, before the
+// first comparison.
+func (j *job) index(h *protocol.Header) (*lockstep.Index, error) {
+	shape := lockstep.Shape{Root: h.Root, RowCount: h.RowCount, PageRows: h.PageRows, PageCount: h.PageCount}
+	if h.Scope == protocol.Record {
+		var err error
+		if shape.Record, err = protocol.ParseKey(h.Key); err != nil {
+			return nil, &hopelessError{fault.KeyMismatch, err}
+		}
+	}
+	builder, err := lockstep.NewIndexBuilder(shape)
+	if err != nil {
+		return nil, unproven(err)
+	}
+	for from, done := 0, h.PageCount == 0; !done; {
+		j.keeper.Tick()
+		entries, completed, err := j.Center.Index(j.ctx, j.row.ID(), from)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if err := builder.Add(e); err != nil {
+				return nil, unproven(err)
+			}
+		}
+		if from, done = from+len(entries), completed; len(entries) == 0 && !completed {
+			// An empty answer is no end mark; nothing moves.
+			return nil, fault.New(fault.ManifestNotReady, "the page index stops at page %d", from)
+		}
+	}
+	x, err := builder.Index()
+	if err != nil {
+		return nil, unproven(err)
+	}
+	return x, nil
+}
+
+// unproven gives the codes of what package lockstep refuses.
+func unproven(err error) error {
+	switch {
+	case errors.Is(err, lockstep.ErrIncomplete):
+		return &hopelessError{fault.ManifestIncomplete, err}
+	case errors.Is(err, lockstep.ErrNotProven), errors.Is(err, evidence.ErrPage), errors.Is(err, evidence.ErrPageRows):
+		return &hopelessError{fault.PageNotProven, err}
+	case errors.Is(err, lockstep.ErrOrder), errors.Is(err, evidence.ErrOrder), errors.Is(err, protocol.ErrKey):
+		return &hopelessError{fault.OrderViolation, err}
+	default:
+		return err
+	}
+}
+
+// scan compares both sides from the checkpoint on.
+func (j *job) scan(x *lockstep.Index) error {
+	if j.saved.NextPage > x.Ranges() {
+		return &hopelessError{fault.ManifestIncomplete, fmt.Errorf("the checkpoint is at page %d of %d", j.saved.NextPage, x.Ranges())}
+	}
+	ahead := newReader(j, x)
+	defer ahead.stop()
+	p := j.saved
+	for quiet := 0; p.NextPage < x.Ranges(); {
+		if j.stopping.Err() != nil {
+			if p.NextPage == j.saved.NextPage {
+				return errStopping
+			}
+			return errors.Join(errStopping, j.checkpoint(p))
+		}
+		r, err := ahead.next()
+		if err != nil {
+			return unproven(err)
+		}
+		if err := j.settle(x, r); err != nil {
+			return err
+		}
+		p.NextPage = r.to
+		p.CenterScanned += x.RowsOf(r.from, r.to)
+		p.LocalScanned += r.scanned
+		if last := x.Span(r.from, r.to).UpTo; last != nil {
+			p.CursorKey = []byte(*last)
+		}
+		if p.NextPage == x.Ranges() {
+			p.CenterComplete, p.LocalComplete = true, true
+		}
+		j.rounds++
+		if quiet++; len(r.parts) > 0 || quiet >= quietRounds || p.LocalComplete {
+			quiet = 0
+			if err := j.checkpoint(p); err != nil {
+				return err
+			}
+		}
+		if err := j.tellIfDue(protocol.Scanning); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkpoint stores the finished prefix. A newer attempt that was accepted
+// meanwhile is adopted with it, and told at once.
+func (j *job) checkpoint(p store.Progress) error {
+	p.WireBytes, p.Fetched = j.saved.WireBytes, j.saved.Fetched
+	before, attempt := j.saved, j.row.Attempt
+	j.saved = p
+	if err := j.step(work.RoundDone, ""); err != nil {
+		j.saved = before
+		return err
+	}
+	if j.row.Paused {
+		return errStopping
+	}
+	if j.row.Attempt != attempt {
+		return j.tell(protocol.Scanning)
+	}
+	return nil
+}
+
+// settle fetches the pages that differ and brings every difference of a round
+// to an outcome.
+func (j *job) settle(x *lockstep.Index, r round) error {
+	if len(r.parts) == 0 {
+		return nil
+	}
+	pages, err := j.pages(x, r.parts)
+	if err != nil {
+		return err
+	}
+	batch := make([]lockstep.Difference, 0, repair.MaxBatch)
+	flush := func() error {
+		if j.stopping.Err() != nil {
+			return errStopping
+		}
+		if err := j.tellIfDue(protocol.Scanning); err != nil {
+			return err
+		}
+		err := j.Repairer.Batch(j.ctx, j.task, batch)
+		batch = batch[:0]
+		return err
+	}
+	for _, part := range r.parts {
+		err := lockstep.Merge(x.Range(part.Range), pages[part.Range], j.local(x, part), func(d lockstep.Difference) error {
+			if batch = append(batch, d); len(batch) == repair.MaxBatch {
+				return flush()
+			}
+			return nil
+		})
+		if err != nil {
+			return unproven(err)
+		}
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	return flush()
+}
+
+// local is a part's local side: held already, or too large to be and read again.
+func (j *job) local(x *lockstep.Index, part lockstep.Part) iter.Seq2[evidence.Row, error] {
+	if !part.Overflow {
+		return lockstep.Rows(part.Rows)
+	}
+	return j.Projection.Stream(j.ctx, j.chunk(x.Range(part.Range)))
+}
+
+func (j *job) chunk(r lockstep.Range) projection.Chunk {
+	return projection.Chunk{
+		Scope: projection.Scope{TenantID: j.row.TenantID, CollectionID: j.row.CollectionID},
+		After: r.After, UpTo: r.UpTo, Limit: imageRows, Content: j.Set.VerifyContent,
+	}
+}
+
+// pages fetches and proves the pages of the parts; the tail has none.
+func (j *job) pages(x *lockstep.Index, parts []lockstep.Part) (map[int][]evidence.PageRow, error) {
+	want := map[int]bool{}
+	for _, p := range parts {
+		if p.Range < x.Pages() {
+			want[p.Range] = true
+		}
+	}
+	out := make(map[int][]evidence.PageRow, len(want))
+	for len(want) > 0 {
+		var list []int
+		for _, p := range parts {
+			if want[p.Range] {
+				list = append(list, p.Range)
+			}
+		}
+		got, _, err := j.Center.Pages(j.ctx, j.row.ID(), list)
+		if err != nil {
+			return nil, err
+		}
+		if len(got) == 0 {
+			return nil, fault.New(fault.ManifestNotReady, "none of %d pages came", len(list))
+		}
+		for _, p := range got {
+			if !want[p.Number] {
+				return nil, &hopelessError{fault.PageNotProven, fmt.Errorf("page %d was not asked for, or came twice", p.Number)}
+			}
+			rows, err := evidence.DecodePage(p.Body, nil, x.PageRows())
+			if err != nil {
+				return nil, unproven(err)
+			}
+			if err := x.VerifyPage(p.Number, rows); err != nil {
+				return nil, unproven(err)
+			}
+			out[p.Number] = rows
+			delete(want, p.Number)
+		}
+	}
+	return out, nil
+}
+
+// retire decides about the extra rows, once both scans are complete and stored so.
+func (j *job) retire() error {
+	if j.row.Mode == protocol.DryRun {
+		return nil
+	}
+	if err := j.tell(protocol.Retiring); err != nil {
+		return err
+	}
+	code, err := j.Repairer.Retire(j.ctx, j.task)
+	if err != nil {
+		return err
+	}
+	j.saved.RetireCode = string(code)
+	return nil
+}

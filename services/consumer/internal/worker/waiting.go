@@ -1,0 +1,74 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"lockstep.dev/pkg/fault"
+	"lockstep.dev/pkg/protocol"
+	"lockstep.dev/services/consumer/internal/store"
+	"lockstep.dev/services/consumer/internal/work"
+)
+
+// WaitingOnce tells the center about rows that wait, and why, at least each
+// third of the lease. more says that others wait too.
+func (w *Worker) WaitingOnce(ctx context.Context) (more bool, err error) {
+	fresh := w.Set.ScanInterval // a due row is about to be claimed
+	if !w.Set.Enabled {
+		fresh = 0
+	}
+	rows, err := w.Store.Waiting(ctx, w.Set.Lease/3-w.Set.ScanInterval/2, fresh, waitingBatch)
+	if err != nil {
+		return false, err
+	}
+	for _, row := range rows {
+		if ctx.Err() != nil {
+			return false, nil
+		}
+		if err := w.wait(ctx, row); err != nil {
+			// The next round tells it; the center's lease is three times as long.
+			w.Log.Warn("a waiting row could not be reported", zap.String("task", row.ID()), zap.Error(err))
+		}
+	}
+	return len(rows) == waitingBatch, nil
+}
+
+func (w *Worker) wait(ctx context.Context, row *store.Work) error {
+	// It waits for the newest instruction it has, though no worker adopted it yet.
+	row.Attempt = row.WantedAttempt
+	answer, err := w.Reporter.Progress(ctx, row, protocol.Waiting, string(w.WaitsFor(row)))
+	if err != nil || answer.Event == "" {
+		return err
+	}
+	changed, err := w.Store.Untouched(ctx, row.TaskID, row.Attempt, answer.Event, answer.Code)
+	if err != nil {
+		return err
+	}
+	if changed {
+		w.Log.Info("a waiting row was answered", zap.String("task", row.ID()), zap.String("event", string(answer.Event)))
+	}
+	return nil
+}
+
+// WaitsFor says why a queued row does not move.
+func (w *Worker) WaitsFor(row *store.Work) fault.Reason {
+	return WaitsFor(row, w.Set.Enabled, w.Now())
+}
+
+// WaitsFor says why a row does not move; None where it does.
+func WaitsFor(row *store.Work, enabled bool, now time.Time) fault.Reason {
+	switch {
+	case row.State != work.Queued:
+		return fault.None
+	case row.Paused:
+		return fault.Paused
+	case !enabled:
+		return fault.ExecutionDisabled
+	case row.DueAt.After(now) && row.Code != "":
+		return fault.Reason(row.Code)
+	default:
+		return fault.BehindAnother
+	}
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"lockstep.dev/migrations"
+	"lockstep.dev/pkg/config"
+	"lockstep.dev/pkg/dataset"
+	"lockstep.dev/pkg/evidence"
+	"lockstep.dev/pkg/identity"
+	"lockstep.dev/pkg/pg"
+	"lockstep.dev/pkg/serve"
+	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
+	"lockstep.dev/services/consumer/internal/admin"
+	"lockstep.dev/services/consumer/internal/center"
+	"lockstep.dev/services/consumer/internal/dispatch"
+	"lockstep.dev/services/consumer/internal/projection"
+	"lockstep.dev/services/consumer/internal/repair"
+	"lockstep.dev/services/consumer/internal/report"
+	"lockstep.dev/services/consumer/internal/store"
+	"lockstep.dev/services/consumer/internal/worker"
+	"lockstep.dev/services/internal/version"
+)
+
+const usage = `usage: consumer [-config file] [serve | migrate | version]
+
+  serve    run the service (default)
+  migrate  apply the migrations of Lockstep's own tables and end
+  version  print the version
+
+Settings come from the file and from variables like LOCKSTEP_CONSUMER__EXECUTION__ENABLED=true.
+`
+
+// envPrefix of the settings' variables.
+const envPrefix = "LOCKSTEP_CONSUMER"
+
+func command(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("consumer", flag.ContinueOnError)
+	flags.Usage = func() { _, _ = io.WriteString(flags.Output(), usage) }
+	path := flags.String("config", "", "the settings file")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
+	verb := flags.Arg(0)
+	if flags.NArg() > 1 || verb != "" && verb != "serve" && verb != "migrate" && verb != "version" {
+		return fmt.Errorf("unknown arguments %q\n%s", flags.Args(), usage)
+	}
+	if verb == "version" {
+		_, err := fmt.Fprintln(out, version.Version)
+		return err
+	}
+	cfg := defaults()
+	if err := config.Load(*path, envPrefix, cfg); err != nil {
+		return err
+	}
+	if verb == "migrate" {
+		return migrate(ctx, cfg)
+	}
+	return run(ctx, cfg)
+}
+
+func migrate(ctx context.Context, cfg *Config) error {
+	dsn := cfg.Store.MigrateDSN
+	if dsn == "" {
+		dsn = cfg.Store.DSN
+	}
+	return pg.Migrate(ctx, dsn, migrations.Consumer, "consumer", "migrations_consumer")
+}
+
+// run wires the service and serves until ctx ends.
+func run(ctx context.Context, cfg *Config) error {
+	log, err := serve.Logger(cfg.Log.Level, cfg.Log.Encoding)
+	if err != nil {
+		return err
+	}
+	log.Info("consumer starts", zap.String("version", version.Version), zap.String("app_key", cfg.AppKey))
+	if cfg.Migrate {
+		if err := migrate(ctx, cfg); err != nil {
+			return err
+		}
+	}
+
+	// Identity: the consumer signs as itself and believes one source.
+	key, err := identity.LoadKeyFile(cfg.KeyFile)
+	if err != nil {
+		return err
+	}
+	if key.AppKey != cfg.AppKey {
+		return fmt.Errorf("app_key is %s, but %s is a key of %s", cfg.AppKey, cfg.KeyFile, key.AppKey)
+	}
+	signer, err := key.Signer()
+	if err != nil {
+		return err
+	}
+	trust, err := identity.LoadTrust(cfg.TrustFile)
+	if err != nil {
+		return err
+	}
+	if !trust.Knows(cfg.SourceAppKey) {
+		return fmt.Errorf("%s has no key of source_app_key %s", cfg.TrustFile, cfg.SourceAppKey)
+	}
+	sourceKeys := func() []evidence.Key { return trust.Keys(cfg.SourceAppKey, identity.UseStatement, time.Now()) }
+	guard, err := identity.NewGuard(cfg.AppKey, trust, cfg.Operators, rules())
+	if err != nil {
+		return err
+	}
+
+	// Databases: one, with a few connections that renew leases and do nothing else.
+	pool, err := pg.Open(ctx, pg.PoolConfig{DSN: cfg.Store.DSN, MaxConns: cfg.Store.MaxConns, AppName: "lockstep-consumer"})
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	defer pool.Close()
+	leases, err := pg.Open(ctx, pg.PoolConfig{
+		DSN: cfg.Store.DSN, MaxConns: leaseConns, StatementTimeout: leaseTimeout, AppName: "lockstep-consumer-leases",
+	})
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	defer leases.Close()
+	if err := awaitDatabase(ctx, log, pool); err != nil {
+		return err
+	}
+	table, err := dataset.Resolve(ctx, pool, cfg.Dataset, dataset.Consumer)
+	if err != nil {
+		return err
+	}
+	st := store.New(pool, leases, cfg.storeSettings())
+	rows := projection.New(pool, table)
+
+	// The center.
+	caller, err := identity.NewCaller(key, cfg.SourceAppKey)
+	if err != nil {
+		return err
+	}
+	conn, err := serve.Dial(cfg.Center.Address, cfg.Transport, append(caller.DialOptions(), grpc.WithStatsHandler(center.Stats{}))...)
+	if err != nil {
+		return err
+	}
+	defer closeConn(log, conn)
+	source := center.New(conn)
+
+	// Work.
+	w := worker.New(worker.Worker{
+		Name: workerName(), Self: cfg.AppKey, Store: st, Center: source, Projection: rows, SourceKeys: sourceKeys,
+		Set: cfg.workerSettings(), Now: time.Now, Log: log,
+		Repairer: &repair.Repairer{
+			Self: cfg.AppKey, Center: source, Store: st, Projection: rows, SourceKeys: sourceKeys,
+			Now: time.Now, NewNonce: nonce, Log: log, MaxRetries: cfg.MaxRepairRetries, MaxAge: cfg.SnapshotMaxAge,
+			MaxExtras: cfg.MaxPendingExtras, MaxRetirePercent: cfg.MaxRetirePercent, Content: cfg.VerifyContent,
+		},
+		Reporter: &report.Reporter{
+			Self: cfg.AppKey, Signer: signer, Center: source, Now: time.Now, MaxItems: cfg.MaxErrorItems, MaxChars: cfg.MaxErrorChars,
+			Content: cfg.VerifyContent,
+		},
+	})
+	instructions := &dispatch.Server{
+		Self: cfg.AppKey, Source: cfg.SourceAppKey, SourceKeys: sourceKeys, Store: st, Kick: w.Kick, Log: log,
+	}
+	operators := &admin.Server{Store: st, WaitsFor: w.WaitsFor, Kick: w.Kick}
+
+	return serve.Run(ctx, cfg.Config, serve.Parts{
+		Log: log, Guard: guard,
+		Register: func(s *grpc.Server) {
+			consumerv1.RegisterDispatchServiceServer(s, instructions)
+			consumerv1.RegisterAdminServiceServer(s, operators)
+		},
+		Gateways: []serve.Gateway{consumerv1.RegisterAdminServiceHandler},
+		Checks:   map[string]serve.Check{"store": st.Ping},
+		Loops:    []func(context.Context) error{w.Run, w.RunWaiting, w.RunPurge},
+	})
+}
+
+// nonce is fresh for every call that asks for signed words.
+func nonce() ([]byte, error) {
+	b := make([]byte, nonceBytes)
+	_, err := rand.Read(b)
+	return b, err
+}
