@@ -66,7 +66,7 @@ func (t *Tx) claimDispatch(ctx context.Context, worker string, p task.Policy) (c
 		return c, nil, false, false, err
 	}
 	if _, allowed := task.Next(tk.State, task.DispatcherTakes, tk.Facts(p, slot != nil)); !allowed {
-		return c, nil, false, false, ErrMoved
+		return c, nil, false, false, errPlaceTaken
 	}
 	tk.Attempt++
 	tk.Slot = slot

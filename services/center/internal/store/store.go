@@ -10,6 +10,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -65,11 +66,14 @@ func (s *Store) InTx(ctx context.Context, fn func(*Tx) error) error {
 	}
 }
 
+// errPlaceTaken: the slot that a claim was taken for was gone a moment later.
+var errPlaceTaken = errors.New("the slot was taken meanwhile")
+
 // lostRace says whether the database gave a place that fn had seen free to
 // another transaction.
 func lostRace(err error) bool {
 	constraint, ok := pg.IsUniqueViolation(err)
-	return ok && (constraint == "task_slot" || constraint == "task_open" || constraint == "task_ahead")
+	return errors.Is(err, errPlaceTaken) || ok && (constraint == "task_slot" || constraint == "task_open" || constraint == "task_ahead")
 }
 
 // CenterEpoch is the number an operator raises after a restore from a backup.
