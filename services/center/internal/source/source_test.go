@@ -1,0 +1,322 @@
+package source_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap/zaptest"
+
+	"lockstep.dev/pkg/dataset"
+	"lockstep.dev/pkg/fault"
+	"lockstep.dev/pkg/pg"
+	"lockstep.dev/pkg/pgtest"
+	"lockstep.dev/pkg/protocol"
+	"lockstep.dev/services/center/internal/source"
+)
+
+// host is a table as a host may have it: text keys under a collation that
+// sorts letters before digits, small numbers that may be NULL, three content columns.
+const host = `
+	CREATE COLLATION letters (provider = icu, locale = 'und-u-kr-latn-digit');
+	CREATE TABLE public.item (
+		"Key" text COLLATE letters, tenant int NOT NULL, shelf uuid NOT NULL, rev smallint, gone boolean,
+		schema_no int, seq int, title text, price numeric, tags jsonb);
+	CREATE TABLE public.other AS TABLE public.item;`
+
+func mapping() dataset.Config {
+	return dataset.Config{
+		Name: "items", Table: "public.item", KeyKind: "uuid",
+		Columns: dataset.Columns{
+			Key: "Key", Tenant: "tenant", Collection: "shelf", Revision: "rev", Deleted: "gone",
+			SchemaVersion: "schema_no", Sequence: "seq", ContentColumns: []string{"title", "price", "tags"},
+		},
+	}
+}
+
+const shelf = "0123456789abcdef0123456789abcdef"
+
+type world struct {
+	*testing.T
+	dsn  string
+	pool *pgxpool.Pool
+	src  *source.Source
+	rng  source.Range
+}
+
+func setup(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, dsn: pgtest.Empty(t), rng: source.Range{TenantID: 7, CollectionID: shelf}}
+	w.pool = w.open(w.dsn)
+	w.exec(host)
+	w.src = w.source(w.pool)
+	return w
+}
+
+func (w *world) open(dsn string) *pgxpool.Pool {
+	w.Helper()
+	pool, err := pg.Open(w.Context(), pg.PoolConfig{DSN: dsn})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(pool.Close)
+	return pool
+}
+
+func (w *world) source(pool *pgxpool.Pool) *source.Source {
+	w.Helper()
+	table, err := dataset.Resolve(w.Context(), pool, mapping(), dataset.Center)
+	if err != nil {
+		w.Fatal(err)
+	}
+	src, err := source.Open(w.Context(), pool, table, zaptest.NewLogger(w))
+	if err != nil {
+		w.Fatal(err)
+	}
+	return src
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.Helper()
+	if _, err := w.pool.Exec(w.Context(), sql, args...); err != nil {
+		w.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func (w *world) item(key string, rev any) {
+	w.Helper()
+	w.exec(`INSERT INTO item ("Key", tenant, shelf, rev, title, price) VALUES ($1, 7, $2::text::uuid, $3, 'it', 1.50)`, key, shelf, rev)
+}
+
+func (w *world) read() (keys []string, rows []source.Row, err error) {
+	_, err = w.src.Read(w.Context(), w.rng, func(r *source.Row) error {
+		keys = append(keys, protocol.FormatKey(r.Key))
+		row := *r
+		row.Content = slices.Clone(row.Content)
+		rows = append(rows, row)
+		return nil
+	})
+	return keys, rows, err
+}
+
+func key(first string) string { return first + "0000000000000000000000000000000"[len(first)-1:] }
+
+func TestRead(t *testing.T) {
+	t.Run("yields keys in byte order, whatever the column's collation says", func(t *testing.T) {
+		w := setup(t)
+		for _, k := range []string{"b", "0", "a9", "9", "aa", "f"} {
+			w.item(key(k), 1)
+		}
+		keys, _, err := w.read()
+		if want := []string{key("0"), key("9"), key("a9"), key("aa"), key("b"), key("f")}; err != nil || !slices.Equal(keys, want) {
+			t.Errorf("%v, %v", keys, err)
+		}
+	})
+	t.Run("reads NULL numbers as 0 and NULL deleted as false", func(t *testing.T) {
+		w := setup(t)
+		w.item(key("1"), nil)
+		w.item(key("2"), -3)
+		_, rows, err := w.read()
+		if err != nil || len(rows) != 2 {
+			t.Fatal(len(rows), err)
+		}
+		for _, r := range rows {
+			if r.Revision != 0 || r.Deleted || r.SchemaVersion != 0 || r.Sequence != 0 || string(r.Content) != `{"tags": null, "price": 1.50, "title": "it"}` {
+				t.Errorf("row %+v %s", r, r.Content)
+			}
+		}
+	})
+	t.Run("is one snapshot, and says when it began", func(t *testing.T) {
+		w := setup(t)
+		w.item(key("1"), 1)
+		w.item(key("2"), 1)
+		before := time.Now().Add(-time.Second)
+		n := 0
+		window, err := w.src.Read(t.Context(), w.rng, func(*source.Row) error {
+			if n++; n == 1 {
+				w.item(key("3"), 1)
+				w.exec(`DELETE FROM item WHERE "Key" = $1`, key("2"))
+			}
+			return nil
+		})
+		if err != nil || n != 2 || window.Before(before) || window.After(time.Now().Add(time.Second)) {
+			t.Errorf("%d rows, window %s, %v", n, window, err)
+		}
+	})
+	t.Run("stops at the reader's error and keeps the connection whole", func(t *testing.T) {
+		w := setup(t)
+		w.item(key("1"), 1)
+		enough := errors.New("enough")
+		for range 20 {
+			if _, err := w.src.Read(t.Context(), w.rng, func(*source.Row) error { return enough }); !errors.Is(err, enough) {
+				t.Fatal(err)
+			}
+		}
+		if keys, _, err := w.read(); err != nil || len(keys) != 1 {
+			t.Error(keys, err)
+		}
+	})
+	t.Run("refuses a key twice and a key in another spelling", func(t *testing.T) {
+		for _, second := range []string{key("1"), key("1")[:31], key("a")[:31] + "G", "ABCDEF00000000000000000000000000", ""} {
+			w := setup(t)
+			w.item(key("1"), 1)
+			w.item(second, 1)
+			if _, _, err := w.read(); fault.ReasonOf(err) != fault.OrderViolation {
+				t.Errorf("%q: %v", second, err)
+			}
+		}
+		w := setup(t)
+		w.exec(`INSERT INTO item ("Key", tenant, shelf) VALUES (NULL, 7, $1::text::uuid)`, shelf)
+		if _, _, err := w.read(); fault.ReasonOf(err) != fault.OrderViolation {
+			t.Errorf("NULL: %v", err)
+		}
+	})
+	t.Run("of one record reads that one", func(t *testing.T) {
+		w := setup(t)
+		w.item(key("1"), 1)
+		w.item(key("2"), 1)
+		raw, err := protocol.ParseKey(key("2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.rng.Key = raw
+		if keys, _, err := w.read(); err != nil || !slices.Equal(keys, []string{key("2")}) {
+			t.Error(keys, err)
+		}
+		if n, err := w.src.Count(t.Context(), w.rng, 10); n != 1 || err != nil {
+			t.Error(n, err)
+		}
+	})
+}
+
+func TestCountStopsAtItsLimit(t *testing.T) {
+	w := setup(t)
+	w.exec(`INSERT INTO item SELECT md5(n::text), 7, $1::text::uuid FROM generate_series(1, 30) AS n`, shelf)
+	for limit, want := range map[int64]int64{29: 29, 30: 30, 31: 30} {
+		if n, err := w.src.Count(t.Context(), w.rng, limit); n != want || err != nil {
+			t.Errorf("limit %d: %d, %v", limit, n, err)
+		}
+	}
+}
+
+func TestCurrent(t *testing.T) {
+	w := setup(t)
+	w.item(key("1"), 4)
+	w.item(key("2"), 1)
+	w.item(key("2"), 2)
+	w.exec(`INSERT INTO item ("Key", tenant, shelf) VALUES ($1, 8, $2::text::uuid), ($3, 7, gen_random_uuid())`, key("3"), shelf, key("4"))
+	var keys []string
+	for i := 1; i <= 5; i++ {
+		raw, err := protocol.ParseKey(key(fmt.Sprint(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, raw)
+	}
+	got, err := w.src.Current(t.Context(), w.rng, keys, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := got.Rows[keys[0]]; r == nil || r.Revision != 4 || string(r.Content) != `{"tags": null, "price": 1.50, "title": "it"}` {
+		t.Errorf("row %+v", r)
+	}
+	if !got.Twice[keys[1]] || !got.Elsewhere[keys[2]] || !got.Elsewhere[keys[3]] || !got.Missing(keys[4]) || got.System == "" {
+		t.Errorf("%+v", got)
+	}
+	for i := range 4 {
+		if got.Missing(keys[i]) {
+			t.Errorf("key %d is said to be missing", i+1)
+		}
+	}
+}
+
+// TestAStandbyIsNotRead: a function of the same name, found first, makes the
+// primary look like a standby.
+func TestAStandbyIsNotRead(t *testing.T) {
+	w := setup(t)
+	w.item(key("1"), 1)
+	w.exec(`CREATE SCHEMA fake; CREATE FUNCTION fake.pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS 'SELECT true'`)
+	config, err := pgxpool.ParseConfig(w.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.RuntimeParams["search_path"] = "fake, pg_catalog"
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	src := w.source(pool)
+	if _, err := src.Read(t.Context(), w.rng, func(*source.Row) error { return nil }); fault.ReasonOf(err) != fault.Unavailable {
+		t.Error(err)
+	}
+	if _, err := src.Current(t.Context(), w.rng, []string{"0123456789abcdef"}, 1); fault.ReasonOf(err) != fault.Unavailable {
+		t.Error(err)
+	}
+	if _, err := src.System(t.Context()); fault.ReasonOf(err) != fault.Unavailable {
+		t.Error(err)
+	}
+}
+
+func TestSystem(t *testing.T) {
+	w := setup(t)
+	full, err := w.src.System(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("is the same every time and another in another database", func(t *testing.T) {
+		if again, err := w.src.System(t.Context()); err != nil || again != full {
+			t.Error(again, err)
+		}
+		other := setup(t)
+		if elsewhere, err := other.src.System(t.Context()); err != nil || elsewhere == full {
+			t.Error(elsewhere, err)
+		}
+	})
+	// As an ordinary role that may only read.
+	as := func(t *testing.T, prepare string) (string, string) {
+		t.Helper()
+		conn, err := w.pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			_, err := conn.Exec(context.WithoutCancel(t.Context()), `RESET ROLE; DROP ROLE lockstep_source_test`)
+			if err != nil {
+				t.Error(err)
+			}
+			conn.Release()
+		}()
+		if _, err := conn.Exec(t.Context(), `CREATE ROLE lockstep_source_test; `+prepare+`; SET ROLE lockstep_source_test`); err != nil {
+			t.Fatal(err)
+		}
+		return identify(t, conn.Conn())
+	}
+	t.Run("is readable by an ordinary role", func(t *testing.T) {
+		if sql, identity := as(t, `SELECT 1`); sql != source.FullSystemSQL || identity != full {
+			t.Errorf("%s by %s", identity, sql)
+		}
+	})
+	t.Run("is less where the control file may not be read", func(t *testing.T) {
+		if sql, identity := as(t, `REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC`); sql == source.FullSystemSQL || identity == full || identity == "" {
+			t.Errorf("%s by %s", identity, sql)
+		}
+	})
+}
+
+func identify(t *testing.T, conn *pgx.Conn) (sql, identity string) {
+	t.Helper()
+	sql, err := source.SystemSQL(t.Context(), conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if identity, err = source.System(t.Context(), conn, sql); err != nil {
+		t.Fatal(err)
+	}
+	return sql, identity
+}
