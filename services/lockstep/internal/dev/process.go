@@ -136,7 +136,7 @@ func (p *process) tail() string {
 	return strings.TrimSpace(string(text))
 }
 
-// stop asks the service to end, and kills it if it does not.
+// stop asks the service, all of its process group, to end, and kills it if it does not.
 func (p *process) stop() error {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		select {
@@ -144,7 +144,7 @@ func (p *process) stop() error {
 			return nil
 		default:
 		}
-		if err := syscall.Kill(p.pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+		if err := syscall.Kill(-p.pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("stop %s: %w", p.name, err)
 		}
 		select {

@@ -7,14 +7,24 @@ type settings map[string]any
 // Scans are quick, so that nobody waits for a timer; a lost wake-up costs this much.
 const scanInterval = "200ms"
 
+// The center's own limits; only a demo of more rows needs higher ones.
+const (
+	defaultMaxRows  = 20000
+	defaultMaxPages = 200
+	pageSize        = 200
+)
+
 func (s *Stack) centerSettings(address, consumerAddress, tokenHash string) settings {
 	return settings{
 		"app_key": CenterApp, "key_file": s.file(CenterApp + ".key.json"), "trust_file": s.file("trust.json"),
-		"store":   settings{"dsn": s.CenterDSN},
-		"source":  settings{"dsn": s.CenterDSN},
-		"dataset": AnswersCenter(),
-		"listen":  settings{"grpc": address, "http": "127.0.0.1:0"},
-		"targets": settings{ConsumerApp: consumerAddress},
+		"store":     settings{"dsn": s.CenterDSN},
+		"source":    settings{"dsn": s.CenterDSN},
+		"dataset":   AnswersCenter(),
+		"listen":    settings{"grpc": address, "http": "127.0.0.1:0"},
+		"targets":   settings{ConsumerApp: consumerAddress},
+		"dispatch":  settings{"enabled": true},
+		"max_rows":  max(defaultMaxRows, s.world.MostRows()),
+		"max_pages": max(defaultMaxPages, s.world.MostRows()/pageSize+1),
 	}.with(s, tokenHash, "center")
 }
 
@@ -37,6 +47,8 @@ func (o settings) with(s *Stack, tokenHash, name string) settings {
 	o["ready_file"] = s.file(name + ".ready.json")
 	o["scan_interval"] = scanInterval
 	o["scan_initial_delay"] = "0s"
+	o["backoff"] = settings{"base": "200ms", "cap": "2s"}
+	o["log"] = settings{"level": "info", "encoding": "console"}
 	return o
 }
 

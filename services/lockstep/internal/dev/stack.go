@@ -190,11 +190,21 @@ func (s *Stack) startPostgres(ctx context.Context) error {
 		return err
 	}
 	s.options.Note("PostgreSQL: a private server from %s in %s", binDir, s.Dir)
-	cluster, err := pglocal.Start(ctx, pglocal.Options{Dir: filepath.Join(s.Dir, "postgres"), BinDir: binDir, TCP: true})
+	options := pglocal.Options{Dir: filepath.Join(s.Dir, "postgres"), BinDir: binDir, TCP: true}
+	if !s.options.Keep {
+		// Nothing of it outlives this run, so nothing has to reach the disk.
+		options.Params = map[string]string{"fsync": "off", "full_page_writes": "off"}
+	}
+	cluster, err := pglocal.Start(ctx, options)
 	if err != nil {
 		return err
 	}
-	s.undo = append(s.undo, cluster.Stop)
+	s.undo = append(s.undo, func() error {
+		if s.options.Keep {
+			return cluster.Stop()
+		}
+		return cluster.StopImmediate()
+	})
 	for _, name := range []string{"center", "consumer"} {
 		if err := cluster.CreateDatabase(ctx, name); err != nil {
 			return err

@@ -45,7 +45,7 @@ func (p Pool) FillCenter(ctx context.Context, forms []world.Form, answers iter.S
 	}
 	next, stop := iter.Pull(answers)
 	defer stop()
-	_, err = p.CopyFrom(ctx, AnswerTable(),
+	err = p.copyFrom(ctx, AnswerTable(),
 		[]string{"tenant_id", "answer_id", "form_id", "version", "seq_no", "revision", "deleted", "values"},
 		&pull[world.Answer]{
 			next: func() (world.Answer, error, bool) { a, ok := next(); return a, nil, ok },
@@ -72,7 +72,7 @@ func (p Pool) copyProjection(ctx context.Context, rows iter.Seq2[world.Projected
 	next, stop := iter.Pull2(rows)
 	defer stop()
 	past, future := now.AddDate(0, -1, 0), now.AddDate(1, 0, 0)
-	_, err := p.CopyFrom(ctx, ProjectionTable(),
+	return p.copyFrom(ctx, ProjectionTable(),
 		[]string{
 			"tenant_id", "answer_id", "form_id", "form_version", "seq_no", "revision", "content_hash", "deleted", "values",
 			"created_at", "biz_ext", "apply_id", "flow_id", "link_state",
@@ -87,7 +87,18 @@ func (p Pool) copyProjection(ctx context.Context, rows iter.Seq2[world.Projected
 				created, r.BizExt, r.ApplyID, r.FlowID, r.LinkState,
 			}
 		}})
-	return err
+}
+
+// copyFrom loads rows in one transaction whose commit is flushed: VACUUM marks no
+// page visible before that.
+func (p Pool) copyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) error {
+	return pgx.BeginFunc(ctx, p.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = on`); err != nil {
+			return err
+		}
+		_, err := tx.CopyFrom(ctx, table, columns, rows)
+		return err
+	})
 }
 
 // jsonb keeps nil an SQL NULL; as text, so that no digit of a number is lost.

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lockstep.dev/pkg/canon"
+	"lockstep.dev/pkg/dataset"
 	"lockstep.dev/services/lockstep/internal/world"
 )
 
@@ -79,6 +80,10 @@ func equal(a, b *compared) bool {
 // Differences compares the two tables row by row, content included, and returns
 // what differs; a projected row whose stored hash is not its content's counts.
 func Differences(ctx context.Context, center, consumer Pool) ([]world.Ref, error) {
+	return differences(ctx, center, consumer)
+}
+
+func differences(ctx context.Context, center, consumer dataset.Querier) ([]world.Ref, error) {
 	answers, err := center.Query(ctx, `SELECT tenant_id, answer_id, form_id, version::bigint, seq_no, revision, deleted, "values"::text, NULL::bytea
 		FROM answers.answer ORDER BY tenant_id, answer_id`)
 	if err != nil {

@@ -5,6 +5,7 @@ package store
 
 import (
 	"context"
+	"embed"
 	"fmt"
 	"time"
 
@@ -15,11 +16,9 @@ import (
 	"lockstep.dev/pkg/pg"
 )
 
-// Versions of the services' own tables and of the example's are remembered apart.
-const (
-	serviceVersions = "lockstep_migrations"
-	answersVersions = "answers_migrations"
-)
+// versions is the table that remembers how far a folder of migrations was
+// applied; the services' own "migrate" uses the same.
+func versions(dir string) string { return "migrations_" + dir }
 
 // A whole table is loaded or compared in one statement.
 const statementTimeout = 10 * time.Minute
@@ -44,18 +43,22 @@ func Open(ctx context.Context, dsn string) (Pool, error) {
 
 // MigrateCenter gives a database the center's tables and the example's.
 func MigrateCenter(ctx context.Context, dsn string) error {
-	if err := pg.Migrate(ctx, dsn, migrations.Center, "center", serviceVersions); err != nil {
+	if err := migrate(ctx, dsn, migrations.Center, "center"); err != nil {
 		return err
 	}
-	return pg.Migrate(ctx, dsn, migrations.AnswersCenter, "answers_center", answersVersions)
+	return migrate(ctx, dsn, migrations.AnswersCenter, "answers_center")
 }
 
 // MigrateConsumer gives a database the consumer's tables and the example's.
 func MigrateConsumer(ctx context.Context, dsn string) error {
-	if err := pg.Migrate(ctx, dsn, migrations.Consumer, "consumer", serviceVersions); err != nil {
+	if err := migrate(ctx, dsn, migrations.Consumer, "consumer"); err != nil {
 		return err
 	}
-	return pg.Migrate(ctx, dsn, migrations.AnswersConsumer, "answers_consumer", answersVersions)
+	return migrate(ctx, dsn, migrations.AnswersConsumer, "answers_consumer")
+}
+
+func migrate(ctx context.Context, dsn string, files embed.FS, dir string) error {
+	return pg.Migrate(ctx, dsn, files, dir, versions(dir))
 }
 
 // Used says what a database given by the user holds already that the demo
@@ -75,9 +78,11 @@ func (p Pool) Used(ctx context.Context) (string, error) {
 
 // Drop takes away everything that the demo made in a database given by the user.
 func (p Pool) Drop(ctx context.Context) error {
-	_, err := p.Exec(ctx, `DROP SCHEMA IF EXISTS lockstep CASCADE; DROP SCHEMA IF EXISTS answers CASCADE; DROP SCHEMA IF EXISTS hall CASCADE;
-		DROP TABLE IF EXISTS public.lockstep_migrations; DROP TABLE IF EXISTS public.answers_migrations`)
-	if err != nil {
+	drop := `DROP SCHEMA IF EXISTS lockstep CASCADE; DROP SCHEMA IF EXISTS answers CASCADE; DROP SCHEMA IF EXISTS hall CASCADE`
+	for _, dir := range []string{"center", "answers_center", "consumer", "answers_consumer"} {
+		drop += "; DROP TABLE IF EXISTS " + pgx.Identifier{"public", versions(dir)}.Sanitize()
+	}
+	if _, err := p.Exec(ctx, drop); err != nil {
 		return fmt.Errorf("take the example's tables away: %w", err)
 	}
 	return nil
