@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap/zaptest"
 
 	"lockstep.dev/pkg/dataset"
@@ -37,7 +36,6 @@ const (
 // World holds what a test works with.
 type World struct {
 	T            testing.TB
-	Pool         *pgxpool.Pool
 	Store        *store.Store
 	Frozen       *frozen.Store
 	Source       *source.Source
@@ -51,8 +49,9 @@ type World struct {
 func New(t testing.TB) *World {
 	t.Helper()
 	ctx, log := t.Context(), zaptest.NewLogger(t)
-	pool, err := pg.Open(ctx, pg.PoolConfig{DSN: pgtest.Center(t), AppName: "center"})
-	w := &World{T: t, Pool: pool}
+	// A statement that fills a table may have to share the machine.
+	pool, err := pg.Open(ctx, pg.PoolConfig{DSN: pgtest.Center(t), AppName: "center", StatementTimeout: 5 * time.Minute})
+	w := &World{T: t}
 	w.no(err)
 	t.Cleanup(pool.Close)
 	table, err := dataset.Resolve(ctx, pool, Mapping(), dataset.Center)
@@ -107,7 +106,7 @@ func (w *World) no(err error) {
 // Exec runs one statement.
 func (w *World) Exec(sql string, args ...any) int64 {
 	w.T.Helper()
-	tag, err := w.Pool.Exec(w.T.Context(), sql, args...)
+	tag, err := w.Store.Pool().Exec(w.T.Context(), sql, args...)
 	if err != nil {
 		w.T.Fatalf("%s: %v", sql, err)
 	}
@@ -118,7 +117,7 @@ func (w *World) Exec(sql string, args ...any) int64 {
 func (w *World) Int(sql string, args ...any) int {
 	w.T.Helper()
 	var n int
-	if err := w.Pool.QueryRow(w.T.Context(), sql, args...).Scan(&n); err != nil {
+	if err := w.Store.Pool().QueryRow(w.T.Context(), sql, args...).Scan(&n); err != nil {
 		w.T.Fatalf("%s: %v", sql, err)
 	}
 	return n

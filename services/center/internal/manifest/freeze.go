@@ -15,11 +15,10 @@ import (
 )
 
 const (
-	// maxBatch pages go into one COPY: about a megabyte of 128-row pages, a
-	// transaction of a few milliseconds.
-	maxBatch = 128
-	// frames in flight: one batch being written while the next one fills.
-	frames = 2 * maxBatch
+	// batchRows go into one COPY: about a megabyte of packed pages, a
+	// transaction of a few milliseconds. Two batches are in flight, one being
+	// written while the other one fills: this is what bounds the memory.
+	batchRows = 16_384
 	// maxArena bounds the content that waits to be hashed in one frame. What
 	// goes beyond it is hashed by the reader at once, without a copy.
 	maxArena = 1 << 20
@@ -51,6 +50,7 @@ type span struct{ row, from, to int }
 type freezer struct {
 	ctx      context.Context // of the run
 	pageRows int
+	batch    int // pages in one COPY
 	limit    int64
 	tooMany  func() error
 	tick     func()
@@ -71,8 +71,10 @@ func (m *Materialiser) freeze(ctx context.Context, keeper *claim.Keeper, rng sou
 	workers := runtime.GOMAXPROCS(0)
 	group, ctx := errgroup.WithContext(ctx)
 	_, name := m.Limits.rows()
+	batch := max(1, batchRows/m.Limits.PageRows)
+	frames := 2 * batch
 	z := &freezer{
-		ctx: ctx, pageRows: m.Limits.PageRows, limit: limit, tick: keeper.Tick,
+		ctx: ctx, pageRows: m.Limits.PageRows, batch: batch, limit: limit, tick: keeper.Tick,
 		tooMany: func() error { return m.tooMany(name) },
 		free:    make(chan *frame, frames), arenas: make(chan []byte, 2*workers+2),
 		work: make(chan *frame, frames), ordered: make(chan *frame, frames),
@@ -202,8 +204,8 @@ func hash(h *canon.Hasher, content []byte) canon.Hash {
 
 // write folds the pages in order and hands them on in batches.
 func (z *freezer) write(tree *evidence.Builder, write func([]frozen.Page) error) error {
-	batch := make([]*frame, 0, maxBatch)
-	pages := make([]frozen.Page, 0, maxBatch)
+	batch := make([]*frame, 0, z.batch)
+	pages := make([]frozen.Page, 0, z.batch)
 	send := func() error {
 		if len(batch) == 0 {
 			return nil
@@ -227,7 +229,7 @@ func (z *freezer) write(tree *evidence.Builder, write func([]frozen.Page) error)
 		}
 		tree.Add(f.page.Root)
 		batch, pages = append(batch, f), append(pages, f.page)
-		if len(batch) == maxBatch {
+		if len(batch) == z.batch {
 			if err := send(); err != nil {
 				return err
 			}

@@ -116,6 +116,7 @@ func (m *Materialiser) freezeTask(ctx context.Context, keeper *claim.Keeper, c c
 	if err != nil {
 		return 0, err
 	}
+	keeper.Tick()
 	if n > limit {
 		return 0, m.tooMany(name)
 	}

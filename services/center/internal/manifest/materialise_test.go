@@ -354,7 +354,7 @@ func TestFrozenRowsAreFrozen(t *testing.T) {
 	w.Answers(3)
 	w.Complete()
 	for _, sql := range []string{`UPDATE lockstep.manifest_page SET body = ''`, `DELETE FROM lockstep.manifest_page`} {
-		if _, err := w.Pool.Exec(t.Context(), sql); pg.Code(err) != "23000" {
+		if _, err := w.Store.Pool().Exec(t.Context(), sql); pg.Code(err) != "23000" {
 			t.Errorf("%s: %v", sql, err)
 		}
 	}

@@ -2,7 +2,9 @@ package reconcile_test
 
 import (
 	"context"
+	"crypto/ed25519"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -186,5 +188,39 @@ func TestAReportOfNobodyIsRefused(t *testing.T) {
 	s, ctx := serve(t, w)
 	if _, err := s.ReportResult(ctx, &centerv1.ReportResultRequest{}); fault.ReasonOf(err) == fault.None {
 		t.Errorf("an empty report: %v", err)
+	}
+}
+
+// TestAReportIsAcknowledged: a progress report of the running attempt, signed
+// by the consumer.
+func TestAReportIsAcknowledged(t *testing.T) {
+	w := evidencetest.New(t)
+	tk := w.Complete()
+	w.Exec(`UPDATE lockstep.task SET state = 'DISPATCHED', attempt = 1, slot = 1, lease_until = now() + interval '1 hour', dispatched_at = now()`)
+	s, ctx := serve(t, w)
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Reports.Keys = func(appKey string) []evidence.Key {
+		if appKey != evidencetest.Consumer {
+			return nil
+		}
+		return []evidence.Key{{ID: "hall-1", Public: public}}
+	}
+	env, err := document.SealReport(evidence.NewSigner("hall-1", private), &protocol.Report{
+		At: tk.Coordinates(evidencetest.Center), Attempt: 1, State: protocol.Running, Phase: protocol.Scanning,
+		ManifestID: protocol.FormatID(tk.ManifestID), ManifestRoot: tk.ManifestRoot, Verified: protocol.Hashes, IssuedAt: time.Now(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ack, err := s.ReportResult(ctx, &centerv1.ReportResultRequest{Report: document.EnvelopeToProto(env)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ack.GetTaskId() != protocol.FormatID(tk.ID) || ack.GetDecision() != centerv1.Decision_DECISION_CURRENT_ACCEPTED ||
+		ack.GetReportAttempt() != 1 || ack.GetAttempt() != 1 || ack.GetTaskState() != evidencev1.TaskState_TASK_STATE_RUNNING || ack.GetStale() {
+		t.Errorf("acknowledgement %v", ack)
 	}
 }
