@@ -154,7 +154,7 @@ func (c *Config) checkTimes(p *config.Problems) {
 }
 
 func (c *Config) storeSettings() store.Settings {
-	return store.Settings{Lease: c.Lease, MaxRetries: c.MaxRetries, BackoffBase: c.Backoff.Base, BackoffCap: c.Backoff.Cap}
+	return store.Settings{Lease: c.Lease, MaxRetries: c.MaxRetries, BackoffBase: c.Backoff.Base, BackoffCap: c.Backoff.Cap, Content: c.VerifyContent}
 }
 
 func (c *Config) workerSettings() worker.Settings {

@@ -163,7 +163,6 @@ func run(ctx context.Context, cfg *Config) error {
 		},
 		Reporter: &report.Reporter{
 			Self: cfg.AppKey, Signer: signer, Center: source, Now: time.Now, MaxItems: cfg.MaxErrorItems, MaxChars: cfg.MaxErrorChars,
-			Content: cfg.VerifyContent,
 		},
 	})
 	instructions := &dispatch.Server{

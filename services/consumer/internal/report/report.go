@@ -31,8 +31,6 @@ type Reporter struct {
 	Now    func() time.Time
 	// MaxItems and MaxChars bound the error items of a report.
 	MaxItems, MaxChars int
-	// Content: local hashes are recomputed from the content.
-	Content bool
 }
 
 // Conclude is a result's state: COMPLETED only where both scans are complete
@@ -103,7 +101,7 @@ func (r *Reporter) base(w *store.Work) *protocol.Report {
 		At: w.Coordinates(r.Self), Attempt: w.Attempt,
 		ManifestID: protocol.FormatID(w.ManifestID), ManifestRoot: evidence.Node(w.ManifestRoot),
 		CenterScanned: w.CenterScanned, LocalScanned: w.LocalScanned,
-		CenterComplete: w.CenterComplete, LocalComplete: w.LocalComplete, Verified: r.verified(),
+		CenterComplete: w.CenterComplete, LocalComplete: w.LocalComplete, Verified: w.Verified,
 		Fetched: w.Fetched, WireBytes: w.WireBytes, Resumed: w.Resumed, RetireCode: w.RetireCode,
 		IssuedAt: r.Now(),
 	}
@@ -111,13 +109,6 @@ func (r *Reporter) base(w *store.Work) *protocol.Report {
 		d.StartedAt = *w.StartedAt
 	}
 	return d
-}
-
-func (r *Reporter) verified() protocol.Verified {
-	if r.Content {
-		return protocol.Content
-	}
-	return protocol.Hashes
 }
 
 // items names open differences, within the bounds; the counts are never cut.

@@ -11,6 +11,7 @@ import (
 	"lockstep.dev/pkg/claim"
 	"lockstep.dev/pkg/failpoint"
 	"lockstep.dev/pkg/pg"
+	"lockstep.dev/pkg/protocol"
 	"lockstep.dev/services/consumer/internal/work"
 )
 
@@ -48,8 +49,9 @@ func (s *Store) Claim(ctx context.Context, worker string, reportsOnly bool) (cla
 		Order: "due_at, task_id",
 		Set: `state = CASE state WHEN 'QUEUED' THEN $4 ELSE state END, attempt = wanted_attempt, code = CASE state WHEN 'QUEUED' THEN '' ELSE code END,
 			resumed = resumed + CASE WHEN state = 'QUEUED' AND started_at IS NOT NULL THEN 1 ELSE 0 END,
+			verified = CASE WHEN state <> 'QUEUED' OR verified = $6 THEN verified WHEN next_page = 0 THEN $6 ELSE 'HASHES' END,
 			started_at = COALESCE(started_at, now()), updated_at = now()`,
-		Args: []any{started.State, reportsOnly},
+		Args: []any{started.State, reportsOnly, s.verified()},
 	})
 	if err != nil || !ok {
 		return claim.Claim{}, nil, err
@@ -57,6 +59,15 @@ func (s *Store) Claim(ctx context.Context, worker string, reportsOnly bool) (cla
 	failpoint.Hit(failpoint.ConsumerClaimAfterCommit)
 	w, err := s.Work(ctx, c.ID)
 	return c, w, err
+}
+
+// verified is what a scan compares now. One whose pages were not all compared by
+// content does not say so.
+func (s *Store) verified() protocol.Verified {
+	if s.set.Content {
+		return protocol.Content
+	}
+	return protocol.Hashes
 }
 
 // Renew moves the lease, over the pool that is kept for it.

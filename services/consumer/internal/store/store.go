@@ -36,6 +36,8 @@ type Settings struct {
 	MaxRetries  int
 	BackoffBase time.Duration
 	BackoffCap  time.Duration
+	// Content says that local hashes are recomputed from the content.
+	Content bool
 }
 
 // Store reads and writes the consumer's tables.
