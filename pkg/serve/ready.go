@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
+
+	"lockstep.dev/pkg/fault"
 )
 
 // Check reports whether something the service needs is there, such as a
@@ -106,7 +106,7 @@ type healthServer struct {
 
 func (h *healthServer) Check(ctx context.Context, request *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	if service := request.GetService(); service != "" && !h.services[service] {
-		return nil, status.Error(codes.NotFound, "no such service")
+		return nil, fault.New(fault.NotFound, "there is no service %s", service)
 	}
 	return &healthpb.HealthCheckResponse{Status: h.status(ctx)}, nil
 }
