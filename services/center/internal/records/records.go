@@ -11,6 +11,7 @@ package records
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,6 +35,9 @@ const (
 	// maxContentBytes leaves room for 500 signed envelopes around the content.
 	// A content that has a canonical form is at most 8 MiB, so one always fits.
 	maxContentBytes = 9 << 20
+	// maxAtOnce calls are in work; each may hold its content three times over,
+	// as rows, as signed payloads and as the message. The others wait.
+	maxAtOnce = 4
 )
 
 // Request names a record and the revision the asker holds, 0 for none.
@@ -58,6 +62,20 @@ type Answerer struct {
 	AppKey  string // the center's own
 	Now     func() time.Time
 	NewID   func() uuid.UUID
+
+	once  sync.Once
+	slots chan struct{}
+}
+
+// enter waits for a slot; leave gives it back.
+func (a *Answerer) enter(ctx context.Context) (leave func(), err error) {
+	a.once.Do(func() { a.slots = make(chan struct{}, maxAtOnce) })
+	select {
+	case a.slots <- struct{}{}:
+		return func() { <-a.slots }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // Answer gives a word for each record, cut by bytes: the keys that did not fit
@@ -76,6 +94,11 @@ func (a *Answerer) Answer(ctx context.Context, tk *task.Task, nonce []byte, requ
 	if tk.ManifestState != task.ManifestComplete {
 		return nil, nil, fault.New(fault.ManifestNotReady, "the manifest is %s", tk.ManifestState).With("task_state", string(tk.State))
 	}
+	leave, err := a.enter(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer leave()
 	rng := source.Range{TenantID: tk.TenantID, CollectionID: tk.CollectionID}
 	current, err := a.Source.Current(ctx, rng, keys, maxContentBytes)
 	if err != nil {

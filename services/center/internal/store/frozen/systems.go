@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
+	"lockstep.dev/pkg/pg"
 	"lockstep.dev/services/center/internal/source"
 )
 
@@ -39,4 +42,23 @@ func (s *Store) Known(ctx context.Context, systemSQL string) (known Systems, err
 		return Systems{}, fmt.Errorf("read the identities of the databases: %w", err)
 	}
 	return known, nil
+}
+
+// Confirm is an operator's word that the databases are the right ones though
+// they changed: what is remembered is dropped, and the next look remembers
+// what it finds. raiseEpoch is for a restore from a backup: consumers then
+// accept revisions below those they have seen.
+func (s *Store) Confirm(ctx context.Context, operator, reason string, raiseEpoch bool) error {
+	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		var epoch int64
+		if err := tx.QueryRow(ctx, `UPDATE lockstep.center SET source_system = NULL, store_system = NULL,
+			center_epoch = center_epoch + $1::boolean::int RETURNING center_epoch`, raiseEpoch).Scan(&epoch); err != nil {
+			return fmt.Errorf("confirm the databases: %w", err)
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO lockstep.audit (actor, action, object, decision, reason) VALUES ($1, 'databases.confirm', 'center', $2, $3)`,
+			operator, fmt.Sprintf("CONFIRMED under center epoch %d", epoch), reason); err != nil {
+			return fmt.Errorf("audit the confirmation of the databases: %w", err)
+		}
+		return nil
+	})
 }
