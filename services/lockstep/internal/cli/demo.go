@@ -100,7 +100,7 @@ func (e *Environment) tell(v *demo.Verdict, asJSON bool) error {
 // interrupted turns whatever an interruption broke into one word.
 func interrupted(cmd *cobra.Command, err error) error {
 	if cmd.Context().Err() != nil {
-		return errors.New("interrupted; everything was stopped and removed")
+		return errors.New("interrupted")
 	}
 	return err
 }

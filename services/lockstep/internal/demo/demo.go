@@ -49,7 +49,6 @@ type Verdict struct {
 
 // Run reconciles twice and judges.
 func (d *Demo) Run(ctx context.Context) (*Verdict, error) {
-	begin := d.Now()
 	var err error
 	if d.center, err = d.Stack.CenterClient(); err != nil {
 		return nil, err
@@ -71,6 +70,7 @@ func (d *Demo) Run(ctx context.Context) (*Verdict, error) {
 			return nil, fmt.Errorf("round %d: %w", number, err)
 		}
 		v.Result.Rounds = append(v.Result.Rounds, round)
+		v.Result.Seconds += round.Seconds
 		v.Deviations = append(v.Deviations, deviations(round)...)
 		if d.RoundDone != nil {
 			if err := d.RoundDone(round); err != nil {
@@ -81,7 +81,6 @@ func (d *Demo) Run(ctx context.Context) (*Verdict, error) {
 			return nil, err
 		}
 	}
-	v.Result.Seconds = seconds(d.Now().Sub(begin))
 	return v, nil
 }
 
@@ -210,11 +209,21 @@ func (j *judge) after(ctx context.Context, v *Verdict, round int) error {
 		bad = append(bad, fmt.Sprintf("round %d, extension columns: expected %d rows with digest %s, got %d with %s", round, j.extended, j.extensions, extended, digest))
 	}
 	v.Deviations = append(v.Deviations, bad...)
-	if len(bad) == 0 {
-		v.Facts = append(v.Facts, fmt.Sprintf("after round %d the tables are equal but for the %d rows no repair may touch, %d rows are retired, each with a proof, and the host's own columns of %d rows have the same bytes as before",
-			round, len(different), len(retired), extended))
+	if len(bad) == 0 && round == rounds {
+		v.Facts = []string{
+			fmt.Sprintf("Compared directly, the two tables are equal but for %d rows; %d rows are retired, each with a proof;", len(different), len(retired)),
+			fmt.Sprintf("the host's own columns of %d rows have the same bytes as before.", extended),
+			stayOpen(),
+		}
 	}
 	return nil
+}
+
+// stayOpen says why rows still differ.
+func stayOpen() string {
+	d := world.TotalDamage()
+	return fmt.Sprintf("Open on purpose: %d rows ahead of the center, %d younger than the manifest, %d whose revision was never kept, %d larger than the host stores.",
+		d.LocalAhead, d.ExtraNew, d.RevisionZero, d.Unrepairable)
 }
 
 // unlike names the rows that are in only one of two lists.

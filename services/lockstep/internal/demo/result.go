@@ -12,7 +12,8 @@ import (
 
 // Result is what the demo found, in the shape of --json.
 type Result struct {
-	Rows    int     `json:"rows"`
+	Rows int `json:"rows"`
+	// Seconds that the rounds took, without starting, loading and checking.
 	Seconds float64 `json:"seconds"`
 	Rounds  []Round `json:"rounds"`
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -109,6 +110,15 @@ func freeAddress(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return listener.Addr().String(), listener.Close()
+}
+
+func portOf(address string) (uint32, error) {
+	_, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return 0, err
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	return uint32(port), err
 }
 
 // write keeps settings as a file that a person can read and learn from.

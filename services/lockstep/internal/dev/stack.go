@@ -85,7 +85,10 @@ func Start(ctx context.Context, options Options) (*Stack, error) {
 	}
 	s := &Stack{options: options}
 	if err := s.start(ctx); err != nil {
-		return nil, errors.Join(err, s.Stop())
+		if stopErr := s.Stop(); stopErr != nil {
+			options.Note("cleaning up: %v", stopErr)
+		}
+		return nil, err
 	}
 	return s, nil
 }
@@ -128,7 +131,7 @@ func findPrograms() (programs, error) {
 func (s *Stack) makeDir(context.Context) error {
 	dir := s.options.Dir
 	if dir == "" {
-		made, err := os.MkdirTemp("", "lockstep-")
+		made, err := os.MkdirTemp("", "lockstep-demo-")
 		if err != nil {
 			return fmt.Errorf("make a folder: %w", err)
 		}
@@ -141,6 +144,7 @@ func (s *Stack) makeDir(context.Context) error {
 		return err
 	}
 	s.Dir = dir
+	s.options.Note("folder: %s", dir)
 	if !s.options.Keep {
 		s.undo = append(s.undo, func() error { return os.RemoveAll(dir) })
 	}
@@ -185,11 +189,10 @@ func (s *Stack) databases(ctx context.Context) error {
 }
 
 func (s *Stack) startPostgres(ctx context.Context) error {
-	binDir, err := pglocal.Find(ctx)
+	binDir, err := newFinder(s.Dir, s.options.Note).programs(ctx)
 	if err != nil {
 		return err
 	}
-	s.options.Note("PostgreSQL: a private server from %s in %s", binDir, s.Dir)
 	options := pglocal.Options{Dir: filepath.Join(s.Dir, "postgres"), BinDir: binDir, TCP: true}
 	if !s.options.Keep {
 		// Nothing of it outlives this run, so nothing has to reach the disk.
@@ -274,8 +277,9 @@ func (s *Stack) load(ctx context.Context) error {
 	if err := consumer.DamageProjection(ctx, s.Changes, now); err != nil {
 		return err
 	}
-	s.options.Note("damage: %d rows deleted, %d changed, %d left behind, %d extra",
-		len(s.Changes.Deleted), len(s.Changes.Updated), len(s.Changes.Center), len(s.Changes.Inserted))
+	d := world.TotalDamage()
+	s.options.Note("damage: %d missing, %d stale, %d hash conflicts, %d tombstones, %d local ahead, %d extra (%d of them new), %d of revision zero, %d that can't be repaired",
+		d.Missing, d.Stale, d.HashConflict, d.Tombstone, d.LocalAhead, d.ExtraOld+d.ExtraNew, d.ExtraNew, d.RevisionZero, d.Unrepairable)
 	return nil
 }
 

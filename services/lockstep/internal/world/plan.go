@@ -54,6 +54,22 @@ func Forms() []Form {
 	}
 }
 
+// TotalDamage adds up the damage of all forms.
+func TotalDamage() (d Damage) {
+	for _, form := range Forms() {
+		d.Missing += form.Damage.Missing
+		d.Stale += form.Damage.Stale
+		d.HashConflict += form.Damage.HashConflict
+		d.Tombstone += form.Damage.Tombstone
+		d.LocalAhead += form.Damage.LocalAhead
+		d.ExtraOld += form.Damage.ExtraOld
+		d.ExtraNew += form.Damage.ExtraNew
+		d.RevisionZero += form.Damage.RevisionZero
+		d.Unrepairable += form.Damage.Unrepairable
+	}
+	return d
+}
+
 // Mended says whether a repair can put everything right.
 func (d Damage) Mended() bool { return d.LocalAhead+d.ExtraNew+d.RevisionZero+d.Unrepairable == 0 }
 
