@@ -86,7 +86,8 @@ type Backoff struct {
 func defaults() *Config {
 	return &Config{
 		Schedule: Schedule{Cron: "0 0 2 * * *", Zone: "Asia/Shanghai"},
-		Dispatch: Dispatch{Timeout: 10 * time.Second},
+		// The call and its conclusion fit into the ten seconds that a stop may take.
+		Dispatch: Dispatch{Timeout: 5 * time.Second},
 		Store:    Database{MaxConns: 20},
 		Source:   Database{MaxConns: 10},
 		PageSize: 200, MaxRows: 20_000, MaxPages: 200, PageRows: 128,
@@ -154,7 +155,7 @@ func (c *Config) checkTimes(p *config.Problems) {
 	p.Check(c.ScanInitialDelay >= 0, "scan_initial_delay is not negative")
 	p.Check(c.Retention >= 0, "retention is not negative; 0 keeps everything")
 	p.Check(c.Backoff.Base <= c.Backoff.Cap, "backoff.base %s is above backoff.cap %s", c.Backoff.Base, c.Backoff.Cap)
-	// Two calls: the dispatch itself and its conclusion.
+	// Twice: the call itself and its conclusion.
 	p.Check(2*c.Dispatch.Timeout < c.ClaimLease, "dispatch.timeout %s, taken twice, does not fit into claim_lease %s", c.Dispatch.Timeout, c.ClaimLease)
 	p.Check(c.StallLimit < c.ClaimLease, "stall_limit %s is not below claim_lease %s", c.StallLimit, c.ClaimLease)
 	p.Check(c.ClaimLease < c.Lease, "claim_lease %s is not below lease %s: a consumer reports more rarely than a worker renews", c.ClaimLease, c.Lease)

@@ -153,13 +153,14 @@ func run(ctx context.Context, cfg *Config) error {
 	wake := func() { materialise.Wake(); send.Wake() }
 	worker := workerName()
 	policy := cfg.policy()
+	now := time.Now
 
 	// Work.
 	materialiser := &manifest.Materialiser{
 		Store: st, Frozen: fz, Source: src, Signer: signer, Log: log, AppKey: cfg.AppKey, Worker: worker,
 		Limits:     manifest.Limits{MaxRows: int64(cfg.MaxRows), MaxPages: int64(cfg.MaxPages), PageSize: int64(cfg.PageSize), PageRows: cfg.PageRows},
 		Policy:     policy,
-		StallLimit: cfg.StallLimit, Now: time.Now, Ready: send.Wake,
+		StallLimit: cfg.StallLimit, Now: now, Ready: send.Wake,
 	}
 	targets := dispatch.NewTargets(cfg.Targets, func(appKey, address string) (*grpc.ClientConn, error) {
 		caller, err := identity.NewCaller(key, appKey)
@@ -171,7 +172,7 @@ func run(ctx context.Context, cfg *Config) error {
 	defer closeTargets(log, targets)
 	dispatcher := &dispatch.Dispatcher{
 		Store: st, Source: cfg.AppKey, Signer: signer, Targets: targets, Policy: policy,
-		Timeout: cfg.Dispatch.Timeout, Worker: worker, Log: log, Now: time.Now,
+		Timeout: cfg.Dispatch.Timeout, Worker: worker, Log: log, Now: now,
 	}
 	sweeper := &sweep.Sweeper{
 		Store: st, Policy: policy, Retention: cfg.Retention, Abandoned: materialiser.SweepAbandoned, Wake: wake, Log: log,
@@ -182,11 +183,11 @@ func run(ctx context.Context, cfg *Config) error {
 	consumers := &reconcile.Server{
 		Store: st, Reader: reader,
 		Records: &records.Answerer{
-			Store: st, Source: src, Reader: reader, Systems: systems, Signer: signer, AppKey: cfg.AppKey, Now: time.Now, NewID: uuid.New,
+			Store: st, Source: src, Reader: reader, Systems: systems, Signer: signer, AppKey: cfg.AppKey, Now: now, NewID: uuid.New,
 		},
 		Reports: &report.Handler{
 			Store: st, Source: cfg.AppKey, Policy: policy, Wake: wake,
-			Keys:   func(appKey string) []evidence.Key { return trust.Keys(appKey, identity.UseStatement, time.Now()) },
+			Keys:   func(appKey string) []evidence.Key { return trust.Keys(appKey, identity.UseStatement, now()) },
 			Limits: report.Limits{MaxItems: cfg.MaxErrorItems, MaxChars: cfg.MaxErrorChars},
 		},
 	}

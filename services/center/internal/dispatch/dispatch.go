@@ -32,7 +32,7 @@ type Dispatcher struct {
 	Signer  *evidence.Signer
 	Targets *Targets
 	Policy  task.Policy
-	Timeout time.Duration // of one call; shorter than the claim's lease
+	Timeout time.Duration // of one call, and of its conclusion
 	Worker  string
 	Log     *zap.Logger
 	Now     func() time.Time
@@ -45,9 +45,10 @@ func (d *Dispatcher) DispatchOnce(ctx context.Context) (worked bool, err error) 
 		return false, err
 	}
 	failpoint.Hit(failpoint.CenterClaimAfterCommit)
+	// The attempt is spent, so a process that is to stop still sends and says how it ended.
+	ctx = context.WithoutCancel(ctx)
 	sendErr := d.send(ctx, tk)
-	// Whatever became of the call, or of this process's wish to stop: the attempt is spent, so say how it ended.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
 	err = d.Store.ConcludeDispatch(ctx, c, d.conclusion(sendErr))
 	if errors.Is(err, claim.ErrFenced) {
@@ -130,7 +131,7 @@ func whyNot(sendErr error, v task.Verdict) string {
 	case v.Code != "":
 		return v.Code
 	case reason == fault.None:
-		return string(fault.Internal)
+		return string(fault.DispatchFailed)
 	}
 	return string(reason)
 }

@@ -11,13 +11,15 @@ import (
 
 func TestAuthorize(t *testing.T) {
 	w := centertest.New(t)
-	want := func(t *testing.T, consumer string, id uuid.UUID, want fault.Reason) error {
+	want := func(t *testing.T, consumer string, id uuid.UUID, want fault.Reason) {
 		t.Helper()
 		_, err := w.Store.Authorize(t.Context(), consumer, id)
 		if got := fault.ReasonOf(err); got != want {
 			t.Errorf("got %q (%v), want %q", got, err, want)
 		}
-		return err
+		if state := fault.MetaOf(err)["task_state"]; want == fault.TaskTerminal && state != "CANCELLED" {
+			t.Errorf("the task ended %q", state)
+		}
 	}
 	id := w.Running(centertest.Scope)
 	t.Run("the_task's_consumer_passes_and_nothing_is_written", func(t *testing.T) {
@@ -37,10 +39,7 @@ func TestAuthorize(t *testing.T) {
 		w.WantState(id, "CANCELLED EPOCH_MOVED")
 	})
 	t.Run("then_the_task_has_ended_and_says_how", func(t *testing.T) {
-		err := want(t, centertest.Consumer, id, fault.TaskTerminal)
-		if meta := fault.MetaOf(err); meta["task_state"] != "CANCELLED" {
-			t.Errorf("meta %v", meta)
-		}
+		want(t, centertest.Consumer, id, fault.TaskTerminal)
 	})
 	t.Run("a_tenant_taken_away_is_a_lost_grant", func(t *testing.T) {
 		w.Exec(`UPDATE lockstep.consumer_grant SET grant_epoch = 1`)

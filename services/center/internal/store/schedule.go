@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 
-	"lockstep.dev/pkg/failpoint"
-	"lockstep.dev/pkg/protocol"
-
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"lockstep.dev/pkg/failpoint"
+	"lockstep.dev/pkg/protocol"
 )
 
 // Run is what one scan of a business day's scheduled run did.

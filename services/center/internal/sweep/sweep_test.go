@@ -145,7 +145,7 @@ func TestUnfinishedRevocation(t *testing.T) {
 
 func TestRetention(t *testing.T) {
 	w := setup(t)
-	old, young := w.Running(centertest.Scope), uuid.Nil
+	old := w.Running(centertest.Scope)
 	end := func(id uuid.UUID, ago string) {
 		w.Set(id, `state = 'PARTIAL', slot = NULL, lease_until = NULL, ended_at = now() - $2::interval`, ago)
 		w.Exec(`INSERT INTO lockstep.manifest (manifest_id, tenant_id, task_id, adopted) SELECT manifest_id, tenant_id, task_id, true FROM lockstep.task WHERE task_id = $1`, id)
@@ -153,7 +153,7 @@ func TestRetention(t *testing.T) {
 			SELECT tenant_id, manifest_id, n, 1, 'k', manifest_root, 'body' FROM lockstep.task, generate_series(0, 4) n WHERE task_id = $1`, id)
 	}
 	end(old, "2 hours")
-	young = w.Running(centertest.Scope)
+	young := w.Running(centertest.Scope)
 	end(young, "30 minutes")
 	// In batches of two pages: the third one finds the last page and marks the task.
 	for batch, left := range []int{3, 1, 0} {
