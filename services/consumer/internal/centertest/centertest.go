@@ -230,6 +230,15 @@ func (c *Center) End(t *Task, s protocol.State, code fault.Reason) {
 	c.with(func() { t.State, t.Code = s, string(code) })
 }
 
+// EndAll ends every task.
+func (c *Center) EndAll(s protocol.State, code fault.Reason) {
+	c.with(func() {
+		for _, t := range c.tasks {
+			t.State, t.Code = s, string(code)
+		}
+	})
+}
+
 // Option changes a new task.
 type Option func(*Task)
 

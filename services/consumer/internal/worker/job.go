@@ -130,6 +130,10 @@ func (j *job) conclude(err error) error {
 	if j.stopping.Err() != nil || errors.Is(err, errStopping) || errors.Is(context.Cause(j.ctx), claim.ErrLeaseLost) {
 		return j.step(work.GivenBack, "")
 	}
+	if refused, ok := errors.AsType[*repair.RefusedError](err); ok {
+		// A lying answer is no fact about the task: another one may tell the truth.
+		return j.roundFailed(refused.Code, err)
+	}
 	switch code := codeOf(err); code {
 	case fault.TaskTerminal:
 		// Whatever it ended as is learnt from the answer to the report.
@@ -142,16 +146,17 @@ func (j *job) conclude(err error) error {
 	case fault.OrderViolation, fault.ManifestIncomplete, fault.PageNotProven:
 		return j.finish(report.Ending{State: protocol.Failed, Code: string(code)})
 	default:
-		j.Log.Warn("a round failed", zap.String("task", j.row.ID()), zap.String("code", string(code)), zap.Error(err))
-		return j.step(work.RoundFailed, string(code))
+		return j.roundFailed(code, err)
 	}
+}
+
+func (j *job) roundFailed(code fault.Reason, err error) error {
+	j.Log.Warn("a round failed", zap.String("task", j.row.ID()), zap.String("code", string(code)), zap.Error(err))
+	return j.step(work.RoundFailed, string(code))
 }
 
 // codeOf is the stable code of what failed a round.
 func codeOf(err error) fault.Reason {
-	if refused, ok := errors.AsType[*repair.RefusedError](err); ok {
-		return refused.Code
-	}
 	if code := fault.ReasonOf(err); code != fault.None {
 		return code
 	}

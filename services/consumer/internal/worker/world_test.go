@@ -311,3 +311,13 @@ func onCall(method string, n int, f func()) func(context.Context, string) error 
 		return nil
 	}
 }
+
+// failing fails every call of a method.
+func failing(method string, err error) func(context.Context, string) error {
+	return func(_ context.Context, called string) error {
+		if called == method {
+			return err
+		}
+		return nil
+	}
+}
