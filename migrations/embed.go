@@ -3,7 +3,8 @@
 // Center and Consumer are the services' own tables, in schema "lockstep".
 // AnswersCenter and AnswersConsumer are the bundled example's host tables: a
 // system of record with forms and answers, and a host application's projection
-// of them. A deployment with its own tables applies only the first two.
+// of them. A deployment with its own tables applies only the first two, and
+// Bills where bill snapshots are kept, in schema "bills".
 package migrations
 
 import "embed"
@@ -27,3 +28,8 @@ var AnswersCenter embed.FS
 //
 //go:embed answers_consumer/*.sql
 var AnswersConsumer embed.FS
+
+// Bills holds payment facts and the bill snapshot computed from them.
+//
+//go:embed bills/*.sql
+var Bills embed.FS

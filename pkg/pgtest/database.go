@@ -29,7 +29,7 @@ var (
 	centerTemplate = template("template_center",
 		set{migrations.Center, "center"}, set{migrations.AnswersCenter, "answers_center"})
 	consumerTemplate = template("template_consumer",
-		set{migrations.Consumer, "consumer"}, set{migrations.AnswersConsumer, "answers_consumer"})
+		set{migrations.Consumer, "consumer"}, set{migrations.AnswersConsumer, "answers_consumer"}, set{migrations.Bills, "bills"})
 	emptyTemplate = template("template_empty")
 )
 
@@ -37,8 +37,8 @@ var (
 // example system of record. It is dropped when the test ends.
 func Center(t testing.TB) string { return fresh(t, centerTemplate) }
 
-// Consumer returns the DSN of a fresh database with the consumer's tables and
-// the example projection. It is dropped when the test ends.
+// Consumer returns the DSN of a fresh database with the consumer's tables, the
+// example projection, and the bills. It is dropped when the test ends.
 func Consumer(t testing.TB) string { return fresh(t, consumerTemplate) }
 
 // Empty returns the DSN of a fresh, empty database, dropped when the test ends.
