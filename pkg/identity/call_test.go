@@ -41,7 +41,7 @@ func TestASignedCallIsAdmittedAsItsSigner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := setup(t)
-			client := w.dial(t, caller(t, w.hall, "center", testNow).DialOptions()...)
+			client := w.dial(t, caller(t, w.hall, testNow).DialOptions()...)
 			answer, err := client.UnaryCall(t.Context(), test.request, test.options...)
 			if err != nil {
 				t.Fatal(err)
@@ -58,7 +58,7 @@ func TestASignedCallIsAdmittedAsItsSigner(t *testing.T) {
 
 func TestASignedStreamIsAdmittedAsItsSigner(t *testing.T) {
 	w := setup(t)
-	client := w.dial(t, caller(t, w.hall, "center", testNow).DialOptions()...)
+	client := w.dial(t, caller(t, w.hall, testNow).DialOptions()...)
 	stream, err := client.StreamingOutputCall(t.Context(), &pb.StreamingOutputCallRequest{ResponseParameters: make([]*pb.ResponseParameters, 3)})
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestEveryTryHasATokenOfItsOwn(t *testing.T) {
 		seen[sent.Get(CallTokenKey)[0]] = true
 		return invoke(ctx, method, request, reply, conn, options...)
 	}
-	client := w.dial(t, append(caller(t, w.hall, "center", testNow).DialOptions(), grpc.WithChainUnaryInterceptor(watch))...)
+	client := w.dial(t, append(caller(t, w.hall, testNow).DialOptions(), grpc.WithChainUnaryInterceptor(watch))...)
 	for range 3 {
 		if _, err := client.UnaryCall(t.Context(), payload("same")); err != nil {
 			t.Fatal(err)
@@ -360,7 +360,7 @@ func TestWhatAManInTheMiddleChanges(t *testing.T) {
 				}
 				return invoke(ctx, test.method, test.body(bytes), reply, conn, options...)
 			}
-			client := w.dial(t, append(caller(t, w.hall, "center", testNow).DialOptions(), grpc.WithChainUnaryInterceptor(tamper))...)
+			client := w.dial(t, append(caller(t, w.hall, testNow).DialOptions(), grpc.WithChainUnaryInterceptor(tamper))...)
 			_, err := client.UnaryCall(t.Context(), payload("hello"))
 			if status.Code(err) != codes.Unauthenticated || fault.ReasonOf(err) != fault.SignatureInvalid || w.service.calls != 0 {
 				t.Errorf("got %v after %d calls", err, w.service.calls)
@@ -374,7 +374,7 @@ func TestClocksMayBeTwoMinutesApart(t *testing.T) {
 		-121 * time.Second: false, -119 * time.Second: true, 119 * time.Second: true, 121 * time.Second: false,
 	} {
 		w := setup(t)
-		client := w.dial(t, caller(t, w.hall, "center", testNow.Add(offset)).DialOptions()...)
+		client := w.dial(t, caller(t, w.hall, testNow.Add(offset)).DialOptions()...)
 		if _, err := client.UnaryCall(t.Context(), payload("hello")); (err == nil) != admitted {
 			t.Errorf("a clock %s apart: %v", offset, err)
 		}
@@ -389,11 +389,11 @@ func TestACallerRefusesWhatItCannotSign(t *testing.T) {
 	if _, err := NewCaller(w.hall, ""); err == nil {
 		t.Error("calls are signed for nobody")
 	}
-	client := w.dial(t, caller(t, w.hall, "center", testNow).DialOptions()...)
+	client := w.dial(t, caller(t, w.hall, testNow).DialOptions()...)
 	if _, err := client.FullDuplexCall(t.Context()); err == nil {
 		t.Error("a stream of requests was signed")
 	}
-	late := w.dial(t, caller(t, w.hall, "center", testNow.Add(25*time.Hour)).DialOptions()...)
+	late := w.dial(t, caller(t, w.hall, testNow.Add(25*time.Hour)).DialOptions()...)
 	if _, err := late.UnaryCall(t.Context(), payload("hello")); err == nil || !strings.Contains(err.Error(), "hall-1") {
 		t.Errorf("a key outside its window signs: %v", err)
 	}
@@ -404,7 +404,7 @@ func TestRotationOverlaps(t *testing.T) {
 	next := newKey(t, "hall", "hall-2", UseRequest)
 	w.trust(t, w.hall.Public(), next.Public())
 	for _, key := range []*KeyFile{w.hall, next} {
-		client := w.dial(t, caller(t, key, "center", testNow).DialOptions()...)
+		client := w.dial(t, caller(t, key, testNow).DialOptions()...)
 		if _, err := client.UnaryCall(t.Context(), payload("hello")); err != nil {
 			t.Errorf("key %s: %v", key.KeyID, err)
 		}

@@ -63,7 +63,7 @@ func TestOperators(t *testing.T) {
 
 func TestAServiceIsNoOperator(t *testing.T) {
 	w := setup(t)
-	client := w.dial(t, caller(t, w.hall, "center", testNow).DialOptions()...)
+	client := w.dial(t, caller(t, w.hall, testNow).DialOptions()...)
 	_, err := client.EmptyCall(t.Context(), &pb.Empty{})
 	if status.Code(err) != codes.Unauthenticated || fault.ReasonOf(err) != fault.PermissionDenied {
 		t.Errorf("got %v", err)

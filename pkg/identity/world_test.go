@@ -71,7 +71,9 @@ func setup(t *testing.T) *world {
 	go func() { done <- server.Serve(w.listener) }()
 	t.Cleanup(func() {
 		server.Stop()
-		<-done
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v", err)
+		}
 		w.guard.codec.received.Range(func(message, _ any) bool {
 			t.Errorf("the digest of a %T was left behind", message)
 			return true
@@ -103,9 +105,9 @@ func (w *world) dial(t *testing.T, options ...grpc.DialOption) pb.TestServiceCli
 }
 
 // caller signs calls to the center with a key.
-func caller(t *testing.T, key *KeyFile, peer string, now time.Time) *Caller {
+func caller(t *testing.T, key *KeyFile, now time.Time) *Caller {
 	t.Helper()
-	c, err := NewCaller(key, peer)
+	c, err := NewCaller(key, "center")
 	if err != nil {
 		t.Fatal(err)
 	}

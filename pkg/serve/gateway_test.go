@@ -12,8 +12,15 @@ import (
 	"lockstep.dev/pkg/identity"
 )
 
+// answer is what the HTTP side said.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
 // call makes a request to the HTTP side.
-func (w *world) call(t *testing.T, method, path, body string, header http.Header) (*http.Response, string) {
+func (w *world) call(t *testing.T, method, path, body string, header http.Header) answer {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+addressOf(w.server.web)+path, strings.NewReader(body))
 	if err != nil {
@@ -29,7 +36,7 @@ func (w *world) call(t *testing.T, method, path, body string, header http.Header
 	if err != nil {
 		t.Fatal(err)
 	}
-	return response, string(text)
+	return answer{response.StatusCode, response.Header, string(text)}
 }
 
 func bearerHeader(more ...string) http.Header {
@@ -79,22 +86,22 @@ func TestGateway(t *testing.T) {
 		"something_the_service_lacks_yet": {"GET", "/v1/targets", "", bearerHeader(), 501, "NOT_FOUND"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			response, body := w.call(t, test.method, test.path, test.body, test.header)
-			answer := problem{}
-			if err := json.Unmarshal([]byte(body), &answer); err != nil {
-				t.Fatalf("the body is no JSON: %s", body)
+			got := w.call(t, test.method, test.path, test.body, test.header)
+			refusal := problem{}
+			if err := json.Unmarshal([]byte(got.body), &refusal); err != nil {
+				t.Fatalf("the body is no JSON: %s", got.body)
 			}
-			if response.StatusCode != test.status || string(answer.Code) != test.code {
-				t.Errorf("%d %q (%s), want %d %q", response.StatusCode, answer.Code, body, test.status, test.code)
+			if got.status != test.status || string(refusal.Code) != test.code {
+				t.Errorf("%d %q (%s), want %d %q", got.status, refusal.Code, got.body, test.status, test.code)
 			}
-			if got := response.Header.Get("Content-Type"); got != jsonType {
-				t.Errorf("Content-Type %q", got)
+			if media := got.header.Get("Content-Type"); media != jsonType {
+				t.Errorf("Content-Type %q", media)
 			}
-			if got := response.Header.Get("WWW-Authenticate"); (got != "") != (test.status == 401) {
-				t.Errorf("WWW-Authenticate %q", got)
+			if scheme := got.header.Get("WWW-Authenticate"); (scheme != "") != (test.status == 401) {
+				t.Errorf("WWW-Authenticate %q", scheme)
 			}
-			if strings.Contains(body, "secret") {
-				t.Errorf("the body tells %s", body)
+			if strings.Contains(got.body, "secret") {
+				t.Errorf("the body tells %s", got.body)
 			}
 		})
 	}
@@ -102,27 +109,27 @@ func TestGateway(t *testing.T) {
 
 func TestARefusalNamesFactsAndFields(t *testing.T) {
 	w := setup(t, nil)
-	if _, body := w.call(t, "GET", "/v1/tasks/gone", "", bearerHeader()); body != `{"code":"TASK_NOT_FOUND","message":"there is no task gone","meta":{"hint":"look again"}}`+"\n" {
+	if body := w.call(t, "GET", "/v1/tasks/gone", "", bearerHeader()).body; body != `{"code":"TASK_NOT_FOUND","message":"there is no task gone","meta":{"hint":"look again"}}`+"\n" {
 		t.Error(body)
 	}
-	if _, body := w.call(t, "POST", "/v1/tasks", "{}", bearerHeader()); body != `{"code":"INVALID_ARGUMENT","message":"the request has faults","fields":[{"name":"consumer","message":"is missing"}]}`+"\n" {
+	if body := w.call(t, "POST", "/v1/tasks", "{}", bearerHeader()).body; body != `{"code":"INVALID_ARGUMENT","message":"the request has faults","fields":[{"name":"consumer","message":"is missing"}]}`+"\n" {
 		t.Error(body)
 	}
 }
 
 func TestOnlyTheTokenOfAnHTTPRequestBecomesMetadata(t *testing.T) {
 	w := setup(t, nil)
-	response, _ := w.call(t, "GET", "/v1/tasks/t1", "", bearerHeader(
+	got := w.call(t, "GET", "/v1/tasks/t1", "", bearerHeader(
 		"Grpc-Metadata-Secret", "x", "Grpc-Metadata-Lockstep-Call-Token", "x", "X-Forwarded-For", "1.2.3.4", "X-Forwarded-Host", "evil",
 		"Cookie", "a=b", "Traceparent", "x", "Grpcgateway-Authorization", "x", "Lockstep-Call-Token", "x", "User-Agent", "x", "Grpc-Timeout", "1S"))
-	if response.StatusCode != http.StatusOK {
-		t.Fatal(response.Status)
+	if got.status != http.StatusOK {
+		t.Fatal(got)
 	}
 	received := *w.handler.received.Load()
-	got := slices.Sorted(maps.Keys(received))
+	keys := slices.Sorted(maps.Keys(received))
 	want := []string{":authority", "content-type", identity.OperatorTokenKey, "user-agent"}
-	if !slices.Equal(got, want) {
-		t.Errorf("metadata %v, want %v", got, want)
+	if !slices.Equal(keys, want) {
+		t.Errorf("metadata %v, want %v", keys, want)
 	}
 	if tokens := received.Get(identity.OperatorTokenKey); !slices.Equal(tokens, []string{annsToken}) {
 		t.Errorf("%d tokens", len(tokens))
@@ -135,12 +142,12 @@ func TestOnlyTheTokenOfAnHTTPRequestBecomesMetadata(t *testing.T) {
 func TestEveryHTTPAnswerHasTheSafeHeaders(t *testing.T) {
 	w := setup(t, nil)
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/v1/tasks/t1", "/nothing"} {
-		response, _ := w.call(t, "GET", path, "", bearerHeader())
+		header := w.call(t, "GET", path, "", bearerHeader()).header
 		for name, want := range map[string]string{
 			"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store",
 			"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", "Referrer-Policy": "no-referrer",
 		} {
-			if got := response.Header.Get(name); got != want {
+			if got := header.Get(name); got != want {
 				t.Errorf("%s: %s: %q, want %q", path, name, got, want)
 			}
 		}
@@ -152,7 +159,7 @@ func TestNoTokenIsLoggedOrCounted(t *testing.T) {
 	w.call(t, "GET", "/v1/tasks/t1?token="+annsToken, "", bearerHeader())
 	w.call(t, "GET", "/v1/tasks/gone", "", http.Header{"Authorization": {"Bearer wrong-token"}})
 	w.call(t, "GET", "/v1/tasks/broken", "", bearerHeader())
-	_, metrics := w.call(t, "GET", "/metrics", "", nil)
+	metrics := w.call(t, "GET", "/metrics", "", nil).body
 	for _, entry := range w.logs.All() {
 		text, err := json.Marshal(entry.ContextMap())
 		if err != nil {
@@ -173,12 +180,10 @@ func TestNoTokenIsLoggedOrCounted(t *testing.T) {
 }
 
 func TestAPanicInAnHTTPHandlerIsAnswered(t *testing.T) {
-	w := setup(t, func(_ *Config, parts *Parts) {
-		parts.Checks = map[string]Check{}
-	})
+	w := setup(t, nil)
 	w.server.http.Handler = &outermost{log: w.server.log, now: w.server.ready.now, next: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("mine") })}
-	response, _ := w.call(t, "GET", "/", "", nil)
-	if response.StatusCode != http.StatusInternalServerError || w.logs.FilterMessage("request panicked").Len() != 1 {
-		t.Errorf("%s", response.Status)
+	got := w.call(t, "GET", "/", "", nil)
+	if got.status != http.StatusInternalServerError || w.logs.FilterMessage("request panicked").Len() != 1 {
+		t.Errorf("got %v", got)
 	}
 }

@@ -301,8 +301,8 @@ func TestOnlyRegisteredServicesAreServed(t *testing.T) {
 			t.Errorf("%s gives %v", method, err)
 		}
 	}
-	if response, _ := w.call(t, "GET", "/debug/pprof/", "", bearerHeader()); response.StatusCode != http.StatusNotFound {
-		t.Errorf("pprof gives %s", response.Status)
+	if got := w.call(t, "GET", "/debug/pprof/", "", bearerHeader()); got.status != http.StatusNotFound {
+		t.Errorf("pprof gives %v", got)
 	}
 }
 
@@ -326,16 +326,15 @@ func TestReadinessFollowsTheChecks(t *testing.T) {
 	health := healthpb.NewHealthClient(w.dial(t))
 	expect := func(moment string, code int, body string, want healthpb.HealthCheckResponse_ServingStatus) {
 		t.Helper()
-		response, text := w.call(t, "GET", "/readyz", "", nil)
-		if response.StatusCode != code || text != body+"\n" {
-			t.Errorf("%s: %s %s", moment, response.Status, text)
+		if got := w.call(t, "GET", "/readyz", "", nil); got.status != code || got.body != body+"\n" {
+			t.Errorf("%s: %v", moment, got)
 		}
 		answer, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{})
 		if err != nil || answer.GetStatus() != want {
 			t.Errorf("%s: %v %v", moment, answer.GetStatus(), err)
 		}
-		if response, _ := w.call(t, "GET", "/healthz", "", nil); response.StatusCode != http.StatusOK {
-			t.Errorf("%s: alive: %s", moment, response.Status)
+		if got := w.call(t, "GET", "/healthz", "", nil); got.status != http.StatusOK {
+			t.Errorf("%s: alive: %v", moment, got)
 		}
 	}
 	clock.Store(100)

@@ -73,7 +73,8 @@ func (w *world) start(t *testing.T) {
 	t.Cleanup(func() {
 		stop()
 		select {
-		case <-w.ended:
+		case err := <-w.ended:
+			t.Logf("the service ended: %v", err)
 		case <-time.After(20 * time.Second):
 			t.Error("the service does not end")
 		}
