@@ -359,3 +359,12 @@ func (c *Center) Unknown(env *evidence.Envelope) {
 	payload := append(slices.Clone(env.Payload), 0xfa, 0x3f, 0x01, 'x') // field 1023
 	*env = c.signer.Sign(env.PayloadType, payload)
 }
+
+// Forget empties the center's records, calls and reports.
+func (c *Center) Forget() {
+	c.with(func() {
+		clear(c.records)
+		clear(c.calls)
+		c.reports, c.asked = nil, nil
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,9 +23,9 @@ import (
 	"lockstep.dev/pkg/dataset"
 	"lockstep.dev/pkg/document"
 	"lockstep.dev/pkg/evidence"
-	"lockstep.dev/pkg/pg"
 	"lockstep.dev/pkg/pgtest"
 	"lockstep.dev/pkg/protocol"
+	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	"lockstep.dev/services/consumer/internal/center"
 	"lockstep.dev/services/consumer/internal/centertest"
 	"lockstep.dev/services/consumer/internal/projection"
@@ -38,7 +39,10 @@ import (
 // world is a consumer with a real database, and a center beside it.
 type world struct {
 	t        *testing.T
+	dsn      string
 	pool     *pgxpool.Pool
+	signer   *evidence.Signer
+	changes  []change
 	center   *centertest.Center
 	store    *store.Store
 	repairer *repair.Repairer
@@ -63,30 +67,57 @@ type change func(*store.Settings, *worker.Settings, *repair.Repairer)
 
 func setup(t *testing.T, changes ...change) *world {
 	t.Helper()
-	ctx := t.Context()
 	dsn := pgtest.Consumer(t)
-	open := func(conns int32) *pgxpool.Pool {
-		pool, err := pg.Open(ctx, pg.PoolConfig{DSN: dsn, MaxConns: conns})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(pool.Close)
-		return pool
-	}
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, pool: open(10)}
-	w.center = centertest.New(t, evidence.Key{ID: "hall-1", Public: public})
-	table, err := dataset.Resolve(ctx, w.pool, mapping, dataset.Consumer)
+	w := &world{
+		t: t, dsn: dsn, center: centertest.New(t, evidence.Key{ID: "hall-1", Public: public}),
+		signer: evidence.NewSigner("hall-1", private), changes: changes,
+	}
+	w.build("w1", nil)
+	return w
+}
+
+// beside gives another consumer process on the same database; kill may end its connections.
+func (w *world) beside(name string, kill *killer) *world {
+	w.t.Helper()
+	other := &world{t: w.t, dsn: w.dsn, center: w.center, signer: w.signer, changes: w.changes}
+	other.build(name, kill)
+	return other
+}
+
+func (w *world) open(conns int32, kill *killer) *pgxpool.Pool {
+	w.t.Helper()
+	config, err := pgxpool.ParseConfig(w.dsn)
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
+	}
+	config.MaxConns = conns
+	if kill != nil {
+		config.ConnConfig.Tracer = kill
+	}
+	pool, err := pgxpool.NewWithConfig(w.t.Context(), config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(pool.Close)
+	return pool
+}
+
+// build wires a consumer as the service does.
+func (w *world) build(name string, kill *killer) {
+	w.t.Helper()
+	w.pool = w.open(10, kill)
+	table, err := dataset.Resolve(w.t.Context(), w.pool, mapping, dataset.Consumer)
+	if err != nil {
+		w.t.Fatal(err)
 	}
 	rows := projection.New(w.pool, table)
 	client := center.New(w.center.Conn)
 	keys := func() []evidence.Key { return w.center.Keys }
-	log := zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))
+	log := zaptest.NewLogger(w.t, zaptest.Level(zap.ErrorLevel))
 	inStore := store.Settings{Lease: time.Minute, MaxRetries: 3, BackoffBase: time.Minute, BackoffCap: time.Hour}
 	inWorker := worker.Settings{
 		Enabled: true, Lease: time.Minute, StallLimit: 30 * time.Second, ScanInterval: time.Second, MaxPerScan: 1,
@@ -97,19 +128,18 @@ func setup(t *testing.T, changes ...change) *world {
 		NewNonce:   func() ([]byte, error) { b := make([]byte, 32); _, err := rand.Read(b); return b, err },
 		MaxRetries: 3, MaxAge: time.Minute, MaxExtras: 500, MaxRetirePercent: 10,
 	}
-	for _, c := range changes {
+	for _, c := range w.changes {
 		c(&inStore, &inWorker, w.repairer)
 	}
-	w.store = store.New(w.pool, open(2), inStore)
+	w.store = store.New(w.pool, w.open(2, nil), inStore)
 	w.repairer.Store = w.store
 	w.reporter = &report.Reporter{
-		Self: centertest.Consumer, Signer: evidence.NewSigner("hall-1", private), Center: client, Now: time.Now, MaxItems: 50, MaxChars: 8000,
+		Self: centertest.Consumer, Signer: w.signer, Center: client, Now: time.Now, MaxItems: 50, MaxChars: 8000,
 	}
 	w.worker = worker.New(worker.Worker{
-		Name: "w1", Self: centertest.Consumer, Store: w.store, Center: client, Projection: rows, SourceKeys: keys,
+		Name: name, Self: centertest.Consumer, Store: w.store, Center: client, Projection: rows, SourceKeys: keys,
 		Repairer: w.repairer, Reporter: w.reporter, Set: inWorker, Now: w.now, Log: log,
 	})
-	return w
 }
 
 func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.skew.Load())) }
@@ -318,6 +348,15 @@ func failing(method string, err error) func(context.Context, string) error {
 		if called == method {
 			return err
 		}
+		return nil
+	}
+}
+
+// closeOnce closes a channel at the first result.
+func closeOnce(done chan struct{}) func(*protocol.Report, *centerv1.ReportResultResponse) error {
+	var once sync.Once
+	return func(*protocol.Report, *centerv1.ReportResultResponse) error {
+		once.Do(func() { close(done) })
 		return nil
 	}
 }
