@@ -44,7 +44,7 @@ func Run(ctx context.Context, args []string, env Environment) int {
 	root.SetErr(env.Err)
 	err := root.ExecuteContext(ctx)
 	if said := new(exit); err != nil && !errors.As(err, said) {
-		fmt.Fprintln(env.Err, "lockstep:", err) //nolint:errcheck // nobody is left to be told
+		fmt.Fprintln(env.Err, "lockstep:", err)
 	}
 	return exitCode(err)
 }
@@ -81,6 +81,18 @@ Exit codes: 0 equal or done, 1 ran to its end and something differs, 2 refused, 
 		newTask(env), newWork(env), newGrant(env),
 	)
 	return root
+}
+
+// group makes cmd a mere holder of others, which says so when it is given a
+// command it has not.
+func group(cmd *cobra.Command) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %q for %q; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
+		}
+		return cmd.Help()
+	}
+	return cmd
 }
 
 // isTerminal says whether lines written to w can be written over.

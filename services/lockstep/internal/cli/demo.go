@@ -107,9 +107,9 @@ func interrupted(cmd *cobra.Command, err error) error {
 
 // note tells a person something, beside the output.
 func (e *Environment) note(format string, args ...any) {
-	fmt.Fprintf(e.Err, format+"\n", args...) //nolint:errcheck // nobody is left to be told
+	fmt.Fprintf(e.Err, format+"\n", args...)
 }
 
 func (e *Environment) print(format string, args ...any) {
-	fmt.Fprintf(e.Out, format, args...) //nolint:errcheck // a closed pipe ends the process
+	fmt.Fprintf(e.Out, format, args...)
 }

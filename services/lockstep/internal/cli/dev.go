@@ -14,7 +14,7 @@ import (
 type reach struct {
 	CenterREST    string `json:"center_rest"`
 	ConsumerREST  string `json:"consumer_rest"`
-	OperatorToken string `json:"operator_token"` //nolint:gosec // a throwaway token of a throwaway stack
+	OperatorToken string `json:"operator_token"`
 	CenterDSN     string `json:"center_dsn"`
 	ConsumerDSN   string `json:"consumer_dsn"`
 	CenterGRPC    string `json:"center_grpc"`

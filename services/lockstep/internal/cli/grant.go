@@ -11,11 +11,11 @@ import (
 )
 
 func newGrant(env *Environment) *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := group(&cobra.Command{
 		Use: "grant", Short: "What a consumer may read: list, set, revoke",
 		Example: `  lockstep grant list --consumer svc-hall
   lockstep grant set --consumer svc-hall --tenant 101 --collection enrolment`,
-	}
+	})
 	r := newRemote(env, cmd, "center")
 	cmd.AddCommand(grantList(r), grantSet(r), grantRevoke(r))
 	return cmd

@@ -57,7 +57,10 @@ trust store whose entry the peer's operators add to theirs.`,
 }
 
 func newToken(env *Environment) *cobra.Command {
-	cmd := &cobra.Command{Use: "token", Short: "Operators' bearer tokens"}
+	cmd := group(&cobra.Command{
+		Use: "token", Short: "Operators' bearer tokens",
+		Example: "  lockstep token new --id ada --role operator",
+	})
 	var id, role string
 	var tenants []int64
 	made := &cobra.Command{

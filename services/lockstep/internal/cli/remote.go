@@ -28,7 +28,7 @@ type remote struct {
 const (
 	envCenter    = "LOCKSTEP_CENTER_URL"
 	envConsumer  = "LOCKSTEP_CONSUMER_URL"
-	envToken     = "LOCKSTEP_TOKEN"      //nolint:gosec // a name, no token
+	envToken     = "LOCKSTEP_TOKEN"
 	envTokenFile = "LOCKSTEP_TOKEN_FILE" //nolint:gosec // a name, no token
 )
 

@@ -13,11 +13,11 @@ import (
 )
 
 func newTask(env *Environment) *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := group(&cobra.Command{
 		Use: "task", Short: "Reconciliations at the center: make, list, watch, cancel",
 		Example: `  lockstep task create --consumer svc-hall --tenant 101 --collection enrolment --wait
   lockstep task list --state RUNNING`,
-	}
+	})
 	r := newRemote(env, cmd, "center")
 	cmd.AddCommand(taskCreate(r), taskList(r), taskShow(r), taskWatch(r), taskCancel(r), taskResults(r))
 	return cmd

@@ -11,11 +11,11 @@ import (
 )
 
 func newWork(env *Environment) *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := group(&cobra.Command{
 		Use: "work", Short: "What the consumer does: list, outcomes, pause, resume",
 		Example: `  lockstep work list --state RUNNING
   lockstep work outcomes 0190f5c27cde7a4f8a9b1c2d3e4f5061 --outcome QUARANTINED`,
-	}
+	})
 	r := newRemote(env, cmd, "consumer")
 	cmd.AddCommand(workList(r), workShow(r), workOutcomes(r), workPause(r), workResume(r))
 	return cmd

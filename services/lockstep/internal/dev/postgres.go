@@ -21,11 +21,15 @@ type finder struct {
 	note func(format string, args ...any)
 	find func(ctx context.Context) (string, error)
 	root bool
+	// repository is where the programs of embedded-postgres are published.
+	repository string
 }
 
 func newFinder(dir string, note func(string, ...any)) *finder {
-	return &finder{dir: dir, note: note, find: pglocal.Find, root: os.Geteuid() == 0}
+	return &finder{dir: dir, note: note, find: pglocal.Find, root: os.Geteuid() == 0, repository: mavenCentral}
 }
+
+const mavenCentral = "https://repo1.maven.org/maven2"
 
 // programs returns the folder of the server's programs.
 func (f *finder) programs(ctx context.Context) (string, error) {
@@ -85,6 +89,7 @@ func (f *finder) install(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("after %s: %w", m.program, err)
 		}
+		f.note("PostgreSQL: installed in %s", binDir)
 		return binDir, nil
 	}
 	return "", errors.New("no known package manager is in PATH")
@@ -152,7 +157,7 @@ func (f *finder) download(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var log strings.Builder
-	library := embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().Version(version).Port(port).Logger(&log).
+	library := embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().Version(version).Port(port).Logger(&log).BinaryRepositoryURL(f.repository).
 		CachePath(filepath.Join(cache, "lockstep", "postgresql")).
 		BinariesPath(programs).RuntimePath(filepath.Join(f.dir, "runtime")).DataPath(data))
 	done := make(chan error, 1)

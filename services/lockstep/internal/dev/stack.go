@@ -149,7 +149,7 @@ func (s *Stack) makeDir(context.Context) error {
 		s.undo = append(s.undo, func() error { return os.RemoveAll(dir) })
 	}
 	const passable = 0o711
-	if err := os.Chmod(dir, passable); err != nil { //nolint:gosec // the files in it are closed to others
+	if err := os.Chmod(dir, passable); err != nil {
 		return fmt.Errorf("open the folder for PostgreSQL: %w", err)
 	}
 	return nil

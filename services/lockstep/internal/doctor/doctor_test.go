@@ -190,9 +190,11 @@ func TestPrivilegesOfAPlainRole(t *testing.T) {
 		{"center_may_write", center, `GRANT USAGE ON SCHEMA answers TO %r; GRANT SELECT, UPDATE ON answers.answer TO %r`, Warn, "privileges: the role may change the table"},
 		{"consumer_writes", consumer, `GRANT USAGE ON SCHEMA hall TO %r; GRANT SELECT, INSERT, UPDATE ON hall.answer_projection TO %r`, OK, "privileges: SELECT, INSERT, UPDATE, and no more"},
 		{"consumer_only_reads", consumer, `GRANT USAGE ON SCHEMA hall TO %r; GRANT SELECT ON hall.answer_projection TO %r`, Fail, "privileges: the role lacks INSERT on answer_id, "},
-		{"consumer_lacks_a_column", consumer, `GRANT USAGE ON SCHEMA hall TO %r; GRANT SELECT, INSERT ON hall.answer_projection TO %r;
+		{
+			"consumer_lacks_a_column", consumer, `GRANT USAGE ON SCHEMA hall TO %r; GRANT SELECT, INSERT ON hall.answer_projection TO %r;
 			GRANT UPDATE (tenant_id, answer_id, form_id, form_version, seq_no, revision, content_hash, deleted, "values", projection_version, created_at, retired_at, retire_hold, last_event_id, conflict_detail) ON hall.answer_projection TO %r`,
-			Fail, "privileges: the role lacks UPDATE on proof_id"},
+			Fail, "privileges: the role lacks UPDATE on proof_id",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := c.side(t)

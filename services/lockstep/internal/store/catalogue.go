@@ -131,7 +131,7 @@ func (p Pool) Sample(ctx context.Context, t *dataset.Table, limit int) ([]Sample
 		null += " WHEN t." + name + " IS NULL THEN " + quoteLiteral(name)
 	}
 	null += " ELSE '' END"
-	//nolint:gosec // quoted identifiers of a resolved mapping; values are parameters
+	// Quoted identifiers of a resolved mapping; values are parameters.
 	rows, err := p.Query(ctx, `SELECT t.`+t.Key+`, t.`+t.Key+`::text, (`+t.Content+`)::text, `+hash+`, `+null+`
 		FROM `+t.Ident+` AS t
 		WHERE (t.`+t.Tenant+`, t.`+t.Collection+`) = (SELECT t.`+t.Tenant+`, t.`+t.Collection+` FROM `+t.Ident+` AS t WHERE `+live+` LIMIT 1)

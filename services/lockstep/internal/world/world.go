@@ -1,6 +1,7 @@
 package world
 
 import (
+	"encoding/binary"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -96,9 +97,13 @@ func (w *World) choose(p *part) map[int]kind {
 		kind  kind
 		count int
 	}{
-		{missing, p.Damage.Missing}, {stale, p.Damage.Stale}, {hashConflict, p.Damage.HashConflict},
-		{tombstone, p.Damage.Tombstone}, {localAhead, p.Damage.LocalAhead},
-		{revisionZero, p.Damage.RevisionZero}, {unrepairable, p.Damage.Unrepairable},
+		{missing, p.Damage.Missing},
+		{stale, p.Damage.Stale},
+		{hashConflict, p.Damage.HashConflict},
+		{tombstone, p.Damage.Tombstone},
+		{localAhead, p.Damage.LocalAhead},
+		{revisionZero, p.Damage.RevisionZero},
+		{unrepairable, p.Damage.Unrepairable},
 	} {
 		for done := 0; done < want.count; {
 			if i := r.IntN(p.rows); chosen[i] == intact {
@@ -116,9 +121,8 @@ func (w *World) random(p *part, i int) *rand.Rand {
 }
 
 func newKey(r *rand.Rand) (k Key) {
-	for i := range k {
-		k[i] = byte(r.Uint32())
-	}
+	binary.BigEndian.PutUint64(k[:8], r.Uint64())
+	binary.BigEndian.PutUint64(k[8:], r.Uint64())
 	k[6], k[8] = k[6]&0x0f|0x40, k[8]&0x3f|0x80 // a UUID of version 4
 	return k
 }
