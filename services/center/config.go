@@ -54,6 +54,8 @@ type Config struct {
 	ScanInitialDelay       time.Duration `koanf:"scan_initial_delay"`
 	// Retention of a manifest's pages after its task ended; 0 keeps them for ever.
 	Retention time.Duration `koanf:"retention"`
+
+	reason string // of an operator's command, no setting
 }
 
 // Database says where a database is.

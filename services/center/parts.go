@@ -2,23 +2,81 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
+	"lockstep.dev/migrations"
+	"lockstep.dev/pkg/dataset"
+	"lockstep.dev/pkg/evidence"
 	"lockstep.dev/pkg/identity"
+	"lockstep.dev/pkg/pg"
 	"lockstep.dev/pkg/protocol"
+	"lockstep.dev/pkg/serve"
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	"lockstep.dev/services/center/internal/admin"
 	"lockstep.dev/services/center/internal/dispatch"
 	"lockstep.dev/services/center/internal/loop"
+	"lockstep.dev/services/center/internal/manifest"
+	"lockstep.dev/services/center/internal/records"
+	"lockstep.dev/services/center/internal/schedule"
 	"lockstep.dev/services/center/internal/source"
 	"lockstep.dev/services/center/internal/store"
+	"lockstep.dev/services/center/internal/store/frozen"
+	"lockstep.dev/services/center/internal/sweep"
+	"lockstep.dev/services/center/internal/task"
 )
+
+// system is what the parts of the service share.
+type system struct {
+	*identities
+	*databases
+
+	cfg     *Config
+	log     *zap.Logger
+	targets *dispatch.Targets
+	kicks   *kicks
+	policy  task.Policy
+	now     func() time.Time
+}
+
+// identities: the center signs as itself, and trusts the keys it was given.
+type identities struct {
+	key    *identity.KeyFile
+	signer *evidence.Signer
+	trust  *identity.Trust
+	guard  *identity.Guard
+}
+
+func loadIdentity(cfg *Config) (*identities, error) {
+	key, err := identity.LoadKeyFile(cfg.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	if key.AppKey != cfg.AppKey {
+		return nil, fmt.Errorf("app_key is %s, but %s is a key of %s", cfg.AppKey, cfg.KeyFile, key.AppKey)
+	}
+	signer, err := key.Signer()
+	if err != nil {
+		return nil, err
+	}
+	trust, err := identity.LoadTrust(cfg.TrustFile)
+	if err != nil {
+		return nil, err
+	}
+	guard, err := identity.NewGuard(cfg.AppKey, trust, cfg.Operators, rules())
+	if err != nil {
+		return nil, err
+	}
+	return &identities{key: key, signer: signer, trust: trust, guard: guard}, nil
+}
 
 // rules say who may call what: operators the admin side, services the other.
 func rules() map[string]identity.Rule {
@@ -34,32 +92,116 @@ func rules() map[string]identity.Rule {
 	return all
 }
 
+// dial makes connections to consumers that sign their calls for them.
+func (i *identities) dial(t serve.Transport) func(appKey, address string) (*grpc.ClientConn, error) {
+	return func(appKey, address string) (*grpc.ClientConn, error) {
+		caller, err := identity.NewCaller(i.key, appKey)
+		if err != nil {
+			return nil, err
+		}
+		return serve.Dial(address, t, caller.DialOptions()...)
+	}
+}
+
+// databases are the center's own and the host's, which is only read.
+type databases struct {
+	storePool, sourcePool *pgxpool.Pool
+	store                 *store.Store
+	frozen                *frozen.Store
+	source                *source.Source
+	systems               *records.Systems
+}
+
+func openDatabases(ctx context.Context, cfg *Config, log *zap.Logger) (_ *databases, err error) {
+	db := &databases{}
+	defer func() {
+		if err != nil {
+			db.close()
+		}
+	}()
+	if db.storePool, err = pg.Open(ctx, pg.PoolConfig{DSN: cfg.Store.DSN, MaxConns: cfg.Store.MaxConns, AppName: "lockstep-center"}); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	if db.sourcePool, err = pg.Open(ctx, pg.PoolConfig{DSN: cfg.Source.DSN, MaxConns: cfg.Source.MaxConns, AppName: "lockstep-center-source"}); err != nil {
+		return nil, fmt.Errorf("source: %w", err)
+	}
+	if err = awaitDatabase(ctx, log, "store", db.storePool); err != nil {
+		return nil, err
+	}
+	if err = awaitDatabase(ctx, log, "source", db.sourcePool); err != nil {
+		return nil, err
+	}
+	if cfg.Migrate {
+		if err = migrate(ctx, cfg); err != nil {
+			return nil, err
+		}
+	}
+	table, err := dataset.Resolve(ctx, db.sourcePool, cfg.Dataset, dataset.Center)
+	if err != nil {
+		return nil, err
+	}
+	if db.source, err = source.Open(ctx, db.sourcePool, table, log); err != nil {
+		return nil, err
+	}
+	db.store, db.frozen = store.New(db.storePool), frozen.New(db.storePool)
+	if db.systems, err = records.OpenSystems(ctx, db.frozen, db.source, log); err != nil {
+		return nil, err
+	}
+	return db, nil
+}
+
+func (db *databases) close() {
+	if db.storePool != nil {
+		db.storePool.Close()
+	}
+	if db.sourcePool != nil {
+		db.sourcePool.Close()
+	}
+}
+
 // firstWait between two looks at a database that is away; it doubles to lastWait.
 const (
 	firstWait = 250 * time.Millisecond
 	lastWait  = 5 * time.Second
 )
 
-// awaitDatabases waits until every database answers: a start while one is away
-// is no crash.
-func awaitDatabases(ctx context.Context, log *zap.Logger, pools map[string]*pgxpool.Pool) error {
-	for name, pool := range pools {
-		for wait := firstWait; ; wait = min(2*wait, lastWait) {
-			err := pool.Ping(ctx)
-			if err == nil {
-				break
-			}
-			if wait == firstWait {
-				log.Error("a database does not answer; waiting for it", zap.String("database", name), zap.Error(err))
-			}
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("wait for the %s database: %w", name, context.Cause(ctx))
-			case <-time.After(wait):
-			}
+// awaitDatabase waits until a database answers: a start while it is away is no crash.
+func awaitDatabase(ctx context.Context, log *zap.Logger, name string, pool *pgxpool.Pool) error {
+	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+		err := pool.Ping(ctx)
+		if err == nil {
+			return nil
+		}
+		if wait == firstWait {
+			log.Error("a database does not answer; waiting for it", zap.String("database", name), zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("wait for the %s database: %w", name, context.Cause(ctx)), err)
+		case <-time.After(wait):
 		}
 	}
-	return nil
+}
+
+func migrate(ctx context.Context, cfg *Config) error {
+	dsn := cfg.Store.MigrateDSN
+	if dsn == "" {
+		dsn = cfg.Store.DSN
+	}
+	return pg.Migrate(ctx, dsn, migrations.Center, "center", "migrations_center")
+}
+
+// confirm is an operator's word on databases that are not the ones known before.
+func confirm(ctx context.Context, cfg *Config, raiseEpoch bool) error {
+	if cfg.reason == "" {
+		return errors.New("-reason is needed: it goes into the audit log")
+	}
+	pool, err := pg.Open(ctx, pg.PoolConfig{DSN: cfg.Store.DSN, AppName: "lockstep-center-operator"})
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	defer pool.Close()
+	return frozen.New(pool).Confirm(ctx, fmt.Sprintf("operator/uid-%d", os.Getuid()), cfg.reason, raiseEpoch)
 }
 
 // workerName tells processes apart in claims, for people; it decides nothing.
@@ -69,6 +211,53 @@ func workerName() string {
 		host = "center"
 	}
 	return fmt.Sprintf("%s/%d", host, os.Getpid())
+}
+
+// kicks wake the loops after commits that give them work.
+type kicks struct{ materialise, dispatch loop.Kick }
+
+func newKicks() *kicks { return &kicks{materialise: loop.NewKick(), dispatch: loop.NewKick()} }
+
+func (k *kicks) wake() {
+	k.materialise.Wake()
+	k.dispatch.Wake()
+}
+
+const (
+	// A large set takes a minute; a second one keeps a record's task from waiting for it.
+	materialisers = 2
+	// A consumer that does not answer holds one of them up for dispatch.timeout.
+	dispatchers = 4
+)
+
+// loops are the work that goes on by itself, as far as it is switched on.
+// Revocations are finished and retention is kept in any case.
+func (s *system) loops(m *manifest.Materialiser, d *dispatch.Dispatcher, sw *sweep.Sweeper) ([]func(context.Context) error, error) {
+	var loops []func(context.Context) error
+	add := func(name string, kick loop.Kick, step func(context.Context) (bool, error)) {
+		l := &loop.Loop{Name: name, Step: step, Interval: s.cfg.ScanInterval, First: s.cfg.ScanInitialDelay, Kick: kick, Log: s.log}
+		loops = append(loops, func(ctx context.Context) error { l.Run(ctx); return nil })
+	}
+	if s.cfg.Dispatch.Enabled {
+		for range materialisers {
+			add("materialise", s.kicks.materialise, m.MaterialiseOnce)
+		}
+		for range dispatchers {
+			add("dispatch", s.kicks.dispatch, d.DispatchOnce)
+		}
+		add("sweep", nil, loop.All(sw.WorkOnce, sw.RevokeOnce, sw.PurgeOnce))
+	} else {
+		add("sweep", nil, loop.All(sw.RevokeOnce, sw.PurgeOnce))
+	}
+	if s.cfg.Schedule.Enabled {
+		plan, err := schedule.Parse(s.cfg.Schedule.Cron, s.cfg.Schedule.Zone)
+		if err != nil {
+			return nil, err
+		}
+		scheduler := &schedule.Scheduler{Store: s.store, Plan: plan, MaxTasks: s.cfg.MaxTasksPerRun, Wake: s.kicks.wake, NewID: uuid.New, Log: s.log}
+		add("schedule", nil, scheduler.ScheduleOnce)
+	}
+	return loops, nil
 }
 
 // oversize counts a collection before a task for it is written.
@@ -98,17 +287,6 @@ func elsewhere(src *source.Source) func(context.Context, store.Scope, string) (b
 		}
 		return now.Elsewhere[raw] && now.Rows[raw] == nil, nil
 	}
-}
-
-func runners(loops []*loop.Loop) []func(context.Context) error {
-	out := make([]func(context.Context) error, len(loops))
-	for i, l := range loops {
-		out[i] = func(ctx context.Context) error {
-			l.Run(ctx)
-			return nil
-		}
-	}
-	return out
 }
 
 func closeTargets(log *zap.Logger, targets *dispatch.Targets) {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -232,5 +233,31 @@ func TestCenter(t *testing.T) {
 	}
 	if err := w.stop(); err != nil {
 		t.Errorf("the center stopped with %v", err)
+	}
+}
+
+func TestCommand(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		out  string
+		err  string
+	}{
+		"version":          {[]string{"version"}, "dev\n", ""},
+		"help":             {[]string{"-h"}, usage, ""},
+		"unknown verb":     {[]string{"conquer"}, "", `unknown arguments ["conquer"]`},
+		"too many":         {[]string{"migrate", "now"}, "", "unknown arguments"},
+		"no settings":      {[]string{"migrate"}, "", "app_key is missing"},
+		"no settings file": {[]string{"-config", "/nowhere", "serve"}, "", "/nowhere"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			err := command(t.Context(), c.args, &out)
+			if out.String() != c.out {
+				t.Errorf("it said %q", out.String())
+			}
+			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("got %v, want %q", err, c.err)
+			}
+		})
 	}
 }

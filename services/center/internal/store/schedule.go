@@ -52,7 +52,9 @@ func (s *Store) ScheduleRun(ctx context.Context, day string, limit int, newID fu
 		failpoint.Hit(failpoint.CenterScheduleBeforeCommit)
 		return err
 	})
-	failpoint.Hit(failpoint.CenterScheduleAfterCommit)
+	if err == nil && !run.Already {
+		failpoint.Hit(failpoint.CenterScheduleAfterCommit)
+	}
 	return run, err
 }
 

@@ -29,11 +29,14 @@ func (s *Store) SweepClaims(ctx context.Context, site claim.Site, on task.Event,
 				return err
 			}
 		}
-		swept = len(ids)
-		failpoint.Hit(failpoint.CenterSweepBeforeCommit)
+		if swept = len(ids); swept > 0 {
+			failpoint.Hit(failpoint.CenterSweepBeforeCommit)
+		}
 		return nil
 	})
-	failpoint.Hit(failpoint.CenterSweepAfterCommit)
+	if err == nil && swept > 0 {
+		failpoint.Hit(failpoint.CenterSweepAfterCommit)
+	}
 	return swept, err
 }
 
@@ -89,7 +92,9 @@ func (s *Store) SweepLease(ctx context.Context, p task.Policy) (ok bool, err err
 		failpoint.Hit(failpoint.CenterSweepBeforeCommit)
 		return nil
 	})
-	failpoint.Hit(failpoint.CenterSweepAfterCommit)
+	if err == nil && ok {
+		failpoint.Hit(failpoint.CenterSweepAfterCommit)
+	}
 	return ok, err
 }
 
