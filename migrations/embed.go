@@ -33,3 +33,8 @@ var AnswersConsumer embed.FS
 //
 //go:embed bills/*.sql
 var Bills embed.FS
+
+// Scores holds what is known of candidates and the scores computed from it.
+//
+//go:embed scores/*.sql
+var Scores embed.FS

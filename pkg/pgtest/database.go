@@ -29,7 +29,7 @@ var (
 	centerTemplate = template("template_center",
 		set{migrations.Center, "center"}, set{migrations.AnswersCenter, "answers_center"})
 	consumerTemplate = template("template_consumer",
-		set{migrations.Consumer, "consumer"}, set{migrations.AnswersConsumer, "answers_consumer"}, set{migrations.Bills, "bills"})
+		set{migrations.Consumer, "consumer"}, set{migrations.AnswersConsumer, "answers_consumer"}, set{migrations.Bills, "bills"}, set{migrations.Scores, "scores"})
 	emptyTemplate = template("template_empty")
 )
 
@@ -38,7 +38,7 @@ var (
 func Center(t testing.TB) string { return fresh(t, centerTemplate) }
 
 // Consumer returns the DSN of a fresh database with the consumer's tables, the
-// example projection, and the bills. It is dropped when the test ends.
+// example projection, the bills and the scores. It is dropped when the test ends.
 func Consumer(t testing.TB) string { return fresh(t, consumerTemplate) }
 
 // Empty returns the DSN of a fresh, empty database, dropped when the test ends.

@@ -31,6 +31,9 @@ type sums struct {
 	resolves int
 	inside   map[Scope]int
 	doubled  []Scope // scopes that two wrote at once
+	// guarded asks the database for that instead: what a killed connection held
+	// is free before its worker knows.
+	guarded bool
 }
 
 type sumsPayload struct {
@@ -83,8 +86,14 @@ func (p *sums) Check(context.Context, pgx.Tx, []byte) error {
 }
 
 func (p *sums) Refresh(ctx context.Context, tx pgx.Tx, payload []byte, s Scope) (Counts, error) {
-	p.enter(s, 1)
-	defer p.enter(s, -1)
+	if p.guarded {
+		if err := p.alone(ctx, tx, s); err != nil {
+			return Counts{}, err
+		}
+	} else {
+		p.enter(s, 1)
+		defer p.enter(s, -1)
+	}
 	_, err := tx.Exec(ctx, `INSERT INTO sum_row (scope_id, month, total, writes)
 		SELECT $1, $2, COALESCE(sum(amount), 0), 1 FROM fact WHERE scope_id = $1 AND month = $2
 		ON CONFLICT (scope_id, month) DO UPDATE SET total = excluded.total, writes = sum_row.writes + 1`, s.ID, s.Month)
@@ -109,6 +118,21 @@ func (p *sums) enter(s Scope, by int) {
 	if p.inside[s] > 1 {
 		p.doubled = append(p.doubled, s)
 	}
+}
+
+// alone notes a scope that another live transaction is writing.
+func (p *sums) alone(ctx context.Context, tx pgx.Tx, s Scope) error {
+	// Locked as the guard is: free once the transaction that held it has ended.
+	tag, err := tx.Exec(ctx, `SELECT FROM busy WHERE scope_id = $1 FOR UPDATE SKIP LOCKED`, s.ID)
+	if err != nil {
+		return err
+	}
+	if tag.RowsAffected() == 0 {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.doubled = append(p.doubled, s)
+	}
+	return nil
 }
 
 type world struct {
