@@ -90,7 +90,7 @@ func TestMigrationsGoUpAndDownAndUp(t *testing.T) {
 	for dir, files := range map[string]fs.FS{
 		"center": migrations.Center, "consumer": migrations.Consumer,
 		"answers_center": migrations.AnswersCenter, "answers_consumer": migrations.AnswersConsumer,
-		"bills": migrations.Bills,
+		"bills": migrations.Bills, "scores": migrations.Scores,
 	} {
 		t.Run(dir, func(t *testing.T) {
 			dsn := pgtest.Empty(t)
