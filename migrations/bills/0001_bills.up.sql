@@ -8,6 +8,10 @@ CREATE SCHEMA IF NOT EXISTS bills;
 
 CREATE DOMAIN bills.month AS integer CHECK (VALUE BETWEEN 100001 AND 999912 AND VALUE % 100 BETWEEN 1 AND 12);
 
+-- A text that says something; blanks are none.
+CREATE FUNCTION bills.filled(text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN CASE WHEN btrim($1, E' \t\r\n') <> '' THEN $1 END;
+
 -- The ledger of differences: one row a bill.
 CREATE TABLE bills.income_difference (
   station_id         bigint      NOT NULL CHECK (station_id > 0),
