@@ -103,8 +103,9 @@ type Center struct {
 	ConsumerKeys []evidence.Key
 	// Keys verify what the center signs.
 	Keys []evidence.Key
-	// Conn is a client's connection to it.
-	Conn *grpc.ClientConn
+	// Address it listens on; Conn is a client's connection to it.
+	Address string
+	Conn    *grpc.ClientConn
 
 	mu   sync.Mutex
 	lies Lies
@@ -121,15 +122,21 @@ type Center struct {
 	asked          []string
 }
 
-// New starts a center; it ends with the test.
+// New starts a center with a key of its own; it ends with the test.
 func New(t testing.TB, consumerKeys ...evidence.Key) *Center {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return Start(t, evidence.NewSigner("center-1", private), evidence.Key{ID: "center-1", Public: public}, consumerKeys...)
+}
+
+// Start starts a center that signs with a given key.
+func Start(t testing.TB, signer *evidence.Signer, key evidence.Key, consumerKeys ...evidence.Key) *Center {
+	t.Helper()
 	c := &Center{
-		signer: evidence.NewSigner("center-1", private), Keys: []evidence.Key{{ID: "center-1", Public: public}},
+		signer: signer, Keys: []evidence.Key{key},
 		ConsumerKeys: consumerKeys, centerEpoch: 1, grantEpoch: GrantEpoch,
 		records: map[string]Record{}, undecidable: map[string]fault.Reason{}, tasks: map[string]*Task{}, calls: map[string]int{},
 	}
@@ -137,10 +144,11 @@ func New(t testing.TB, consumerKeys ...evidence.Key) *Center {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.Address = listener.Addr().String()
 	server := grpc.NewServer(grpc.UnaryInterceptor(c.intercept))
 	centerv1.RegisterReconcileServiceServer(server, c)
 	go func() { _ = server.Serve(listener) }() // ends with Stop
-	c.Conn, err = grpc.NewClient(listener.Addr().String(),
+	c.Conn, err = grpc.NewClient(c.Address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStatsHandler(center.Stats{}))
 	if err != nil {
 		t.Fatal(err)
