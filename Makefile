@@ -62,7 +62,7 @@ check-race:
 
 .PHONY: fence
 fence: setup ## Race many workers for one claim and count who wrote: only the holder may.
-	go test ./services/... -run '^TestFence' -count=1 -v $(TESTFLAGS)
+	@tools/fence.sh $(TESTFLAGS)
 
 .PHONY: soak
 soak: setup ## Break both services and their databases for up to an hour, then check that nothing was lost.

@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"errors"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,6 +42,9 @@ func TestKill(t *testing.T) {
 			case <-victim.Ended():
 			case <-time.After(60 * time.Second):
 				t.Fatalf("the service was not killed at %s; %s", point, s.states())
+			}
+			if !killed(victim) {
+				t.Fatalf("the service ended by itself, not by the kill: %v", victim.Death())
 			}
 			if inCenter {
 				s.startCenter("", change)
@@ -112,4 +118,13 @@ func (s *stack) openOrEnded() string {
 		return id != ""
 	})
 	return strings.ReplaceAll(id, "-", "")
+}
+
+func killed(n *node) bool {
+	var exit *exec.ExitError
+	if !errors.As(n.ExitError(), &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signal() == syscall.SIGKILL
 }

@@ -120,6 +120,12 @@ type node struct {
 // startCenter starts a center; change overrides settings, failpoint may be "".
 func (s *stack) startCenter(failpoint string, change settings) *node {
 	s.t.Helper()
+	return s.startCenterAt(s.centerAddr, failpoint, change)
+}
+
+// startCenterAt starts one more center of the same databases.
+func (s *stack) startCenterAt(address, failpoint string, change settings) *node {
+	s.t.Helper()
 	cfg := settings{
 		"app_key": centerApp, "key_file": s.file(centerApp + ".key.json"), "trust_file": s.file("trust.json"),
 		"store": settings{"dsn": s.centerDSN, "max_conns": 8}, "source": settings{"dsn": s.centerDSN, "max_conns": 4},
@@ -128,11 +134,17 @@ func (s *stack) startCenter(failpoint string, change settings) *node {
 		"dispatch": settings{"enabled": true, "timeout": "1s"},
 		"max_rows": 1_000_000, "max_pages": 5000, "claim_lease": "3s", "stall_limit": "2s", "lease": "5s", "max_dispatch_attempts": 50,
 	}
-	return s.start("center", s.centerAddr, failpoint, cfg, change)
+	return s.start("center", address, failpoint, cfg, change)
 }
 
 // startConsumer starts a consumer.
 func (s *stack) startConsumer(failpoint string, change settings) *node {
+	s.t.Helper()
+	return s.startConsumerAt(s.consumerAddr, failpoint, change)
+}
+
+// startConsumerAt starts one more consumer of the same database.
+func (s *stack) startConsumerAt(address, failpoint string, change settings) *node {
 	s.t.Helper()
 	cfg := settings{
 		"app_key": consumerApp, "key_file": s.file(consumerApp + ".key.json"), "trust_file": s.file("trust.json"),
@@ -140,7 +152,7 @@ func (s *stack) startConsumer(failpoint string, change settings) *node {
 		"store": settings{"dsn": s.consumDSN, "max_conns": 8}, "dataset": answersConsumer,
 		"execution": settings{"enabled": true}, "lease": "3s", "stall_limit": "2s",
 	}
-	return s.start("consumer", s.consumerAddr, failpoint, cfg, change)
+	return s.start("consumer", address, failpoint, cfg, change)
 }
 
 func (s *stack) start(name, address, failpoint string, cfg, change settings) *node {

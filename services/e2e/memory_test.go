@@ -1,0 +1,60 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestFlatMemory runs 20 000 and 200 000 rows through fresh processes: ten
+// times the rows take no more memory.
+func TestFlatMemory(t *testing.T) {
+	const mib = 1 << 20
+	peak := func(rows int) (center, consumer int64) {
+		s := setup(t)
+		s.fill(form, rows)
+		s.damageAll(form, everything)
+		before := s.extensions()
+		consumerNode, centerNode := s.startConsumer("", nil), s.startCenter("", nil)
+		id := s.create(form)
+		s.awaitEnd(id)
+		s.mended(id, everything, before)
+		return s.peak(centerNode), s.peak(consumerNode)
+	}
+	smallCenter, smallConsumer := peak(20_000)
+	center, consumer := peak(200_000)
+	t.Logf("peak memory at 20 000 and 200 000 rows: center %d and %d MiB, consumer %d and %d MiB",
+		smallCenter/mib, center/mib, smallConsumer/mib, consumer/mib)
+	for name, m := range map[string]struct{ small, large, most int64 }{
+		"center": {smallCenter, center, 128 * mib}, "consumer": {smallConsumer, consumer, 64 * mib},
+	} {
+		if m.large > m.most {
+			t.Errorf("%s: %d MiB, more than %d", name, m.large/mib, m.most/mib)
+		}
+		// What the garbage collector lets lie around is not the same twice.
+		if m.large > m.small+m.small/2 {
+			t.Errorf("%s: %d MiB for ten times the rows of %d MiB", name, m.large/mib, m.small/mib)
+		}
+	}
+}
+
+// peak is the most memory a process ever had resident.
+func (s *stack) peak(n *node) int64 {
+	s.t.Helper()
+	file, err := os.Open(fmt.Sprintf("/proc/%d/status", n.Pid()))
+	s.must(err)
+	defer file.Close() //nolint:errcheck // only read
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		if rest, ok := strings.CutPrefix(lines.Text(), "VmHWM:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(rest, "kB")), 10, 64)
+			s.must(err)
+			return kib << 10
+		}
+	}
+	s.t.Fatal("the kernel tells no peak memory")
+	return 0
+}
