@@ -76,7 +76,7 @@ install_packages() {
 	local as_root=() rule=/etc/postgresql-common/createcluster.d/lockstep.conf
 	command -v apt-get >/dev/null || fail "please install by hand: ${packages[*]} (names as in Debian)"
 	if [ "$(id -u)" != 0 ]; then
-		sudo -n true 2>/dev/null || fail "not root, and sudo asks for a password; please run: sudo apt-get install ${packages[*]}"
+		sudo -n true 2>/dev/null || fail "neither root nor sudo without a password; please run as root: apt-get install ${packages[*]}"
 		as_root=(sudo -n)
 	fi
 	as_root+=(env DEBIAN_FRONTEND=noninteractive)
@@ -89,12 +89,17 @@ install_packages() {
 		# shellcheck disable=SC2064 # the values of now
 		trap "${as_root[*]} rm -f $rule" EXIT
 	fi
-	local install=(apt-get install -y -q --no-install-recommends)
+	local install=(apt-get -q -y -o DPkg::Lock::Timeout=120 install --no-install-recommends "${packages[@]}")
+	local log
+	log=$(mktemp)
 	# An old package list, or none, names files that are not to be had: only then is it fetched anew.
-	"${as_root[@]}" "${install[@]}" "${packages[@]}" >/dev/null 2>&1 || {
-		"${as_root[@]}" apt-get update -q >/dev/null
-		"${as_root[@]}" "${install[@]}" "${packages[@]}" >/dev/null
-	} || fail "apt-get could not install: ${packages[*]}"
+	if ! "${as_root[@]}" "${install[@]}" >"$log" 2>&1 &&
+		! { "${as_root[@]}" apt-get -q update && "${as_root[@]}" "${install[@]}"; } >"$log" 2>&1; then
+		cat "$log" >&2
+		rm -f "$log"
+		fail "apt-get could not install: ${packages[*]}"
+	fi
+	rm -f "$log"
 }
 
 check_go
