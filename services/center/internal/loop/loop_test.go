@@ -3,6 +3,7 @@ package loop_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,9 +15,9 @@ import (
 )
 
 type world struct {
-	steps []time.Duration // since the start
-	work  int             // units left
-	err   error
+	steps atomic.Int32
+	work  atomic.Int32          // units left
+	err   atomic.Pointer[error] // what the step fails with
 	kick  loop.Kick
 	logs  *observer.ObservedLogs
 }
@@ -27,16 +28,14 @@ func run(t *testing.T, test func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		w := &world{kick: loop.NewKick(), logs: logs}
-		start := time.Now()
 		l := &loop.Loop{
 			Name: "test", Interval: 15 * time.Second, First: 45 * time.Second, Kick: w.kick, Log: zap.New(core),
 			Step: func(context.Context) (bool, error) {
-				w.steps = append(w.steps, time.Since(start))
-				if w.err != nil {
-					return false, w.err
+				w.steps.Add(1)
+				if err := w.err.Load(); err != nil {
+					return false, *err
 				}
-				w.work--
-				return w.work >= 0, nil
+				return w.work.Add(-1) >= 0, nil
 			},
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -51,7 +50,7 @@ func run(t *testing.T, test func(t *testing.T, w *world)) {
 func (w *world) after(d time.Duration) int {
 	time.Sleep(d)
 	synctest.Wait()
-	return len(w.steps)
+	return int(w.steps.Load())
 }
 
 func TestLoop(t *testing.T) {
@@ -69,7 +68,7 @@ func TestLoop(t *testing.T) {
 	})
 	t.Run("goes_on_until_nothing_is_left", func(t *testing.T) {
 		run(t, func(t *testing.T, w *world) {
-			w.work = 5
+			w.work.Store(5)
 			if got := w.after(46 * time.Second); got != 6 {
 				t.Errorf("%d steps", got)
 			}
@@ -86,20 +85,21 @@ func TestLoop(t *testing.T) {
 	})
 	t.Run("backs_off_from_a_failing_step_tells_it_once_and_recovers", func(t *testing.T) {
 		run(t, func(t *testing.T, w *world) {
-			w.err = errors.New("the database is gone")
+			gone := errors.New("the database is gone")
+			w.err.Store(&gone)
 			w.kick.Wake()
 			w.after(0)
 			for range 100 { // wake-ups do not defeat the back-off
 				w.kick.Wake()
 				w.after(100 * time.Millisecond)
 			}
-			if n := len(w.steps); n < 4 || n > 8 {
+			if n := w.steps.Load(); n < 4 || n > 8 {
 				t.Errorf("%d steps in ten seconds", n)
 			}
 			if n := w.logs.FilterLevelExact(zap.ErrorLevel).Len(); n != 1 {
 				t.Errorf("it was told %d times", n)
 			}
-			w.err = nil
+			w.err.Store(nil)
 			w.after(15 * time.Second)
 			if n := w.logs.FilterMessage("works again").Len(); n != 1 {
 				t.Errorf("the recovery was told %d times", n)

@@ -30,7 +30,7 @@ func TestAuthorize(t *testing.T) {
 		}
 	})
 	t.Run("nobody_learns_of_the_tasks_of_others", func(t *testing.T) {
-		want(t, "svc-other", id, fault.TaskNotFound) //nolint:errcheck // checked inside
+		want(t, "svc-other", id, fault.TaskNotFound)
 		want(t, centertest.Consumer, uuid.New(), fault.TaskNotFound)
 	})
 	t.Run("a_moved_epoch_cancels_there_and_then", func(t *testing.T) {
