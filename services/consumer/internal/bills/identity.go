@@ -32,9 +32,15 @@ func (r *review) validate(wrong *fault.Error) {
 		name  string
 		value id
 	}{
-		{"review_progress_id", r.ProgressID}, {"status_shard_id", r.ShardID}, {"payment_order_id", r.PaymentOrderID},
-		{"data_version", r.DataVersion}, {"submit_round", r.SubmitRound}, {"approval_attempt", r.ApprovalAttempt},
-		{"review_plan_id", r.ReviewPlanID}, {"first_order_bill_id", r.FirstOrderBillID}, {"last_order_bill_id", r.LastOrderBillID},
+		{"review_progress_id", r.ProgressID},
+		{"status_shard_id", r.ShardID},
+		{"payment_order_id", r.PaymentOrderID},
+		{"data_version", r.DataVersion},
+		{"submit_round", r.SubmitRound},
+		{"approval_attempt", r.ApprovalAttempt},
+		{"review_plan_id", r.ReviewPlanID},
+		{"first_order_bill_id", r.FirstOrderBillID},
+		{"last_order_bill_id", r.LastOrderBillID},
 	} {
 		if part.value == 0 {
 			wrong.WithField("review."+part.name, "is needed")

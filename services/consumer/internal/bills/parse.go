@@ -317,10 +317,15 @@ func (s *selectors) given() []string {
 		name  string
 		there bool
 	}{
-		{"diff_ids", len(s.DiffIDs) > 0}, {"scopes", len(s.Scopes) > 0},
-		{"payment_order_ids", len(s.PaymentOrderIDs) > 0}, {"payment_order_nos", len(s.PaymentOrderNos) > 0},
-		{"import_batch_no", s.ImportBatchNo != ""}, {"month_from", s.MonthFrom != 0}, {"month_to", s.MonthTo != 0},
-		{"project_company_ids", len(s.CompanyIDs) > 0}, {"partner_org_id", s.PartnerOrgID != 0},
+		{"diff_ids", len(s.DiffIDs) > 0},
+		{"scopes", len(s.Scopes) > 0},
+		{"payment_order_ids", len(s.PaymentOrderIDs) > 0},
+		{"payment_order_nos", len(s.PaymentOrderNos) > 0},
+		{"import_batch_no", s.ImportBatchNo != ""},
+		{"month_from", s.MonthFrom != 0},
+		{"month_to", s.MonthTo != 0},
+		{"project_company_ids", len(s.CompanyIDs) > 0},
+		{"partner_org_id", s.PartnerOrgID != 0},
 	} {
 		if each.there {
 			names = append(names, each.name)
