@@ -229,3 +229,31 @@ func TestAll(t *testing.T) {
 		}
 	})
 }
+
+// TestRevocationRacesACreation: the creation waits for a revocation that came
+// first, and then refuses.
+func TestRevocationRacesACreation(t *testing.T) {
+	w := setup(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	revoker, err := w.Connect().Begin(ctx)
+	w.Must(err)
+	_, err = revoker.Exec(ctx, `UPDATE lockstep.consumer_grant SET enabled = false, grant_epoch = grant_epoch + 1`)
+	w.Must(err)
+	made := make(chan *create.Outcome)
+	go func() {
+		out, err := w.c.Create(ctx, collection())
+		if err != nil {
+			t.Error(err)
+		}
+		made <- out
+	}()
+	w.Blocked(ctx)
+	w.Must(revoker.Commit(ctx))
+	if out := <-made; out != nil {
+		w.WantState(out.Tasks[0].Task.ID, "FAILED GRANT_REVOKED")
+	}
+	if n := w.Int(`SELECT count(*) FROM lockstep.task`); n != 1 {
+		t.Errorf("%d tasks", n)
+	}
+}
