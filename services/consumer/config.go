@@ -33,6 +33,7 @@ type Config struct {
 	Dataset dataset.Config `koanf:"dataset"`
 
 	Execution Execution `koanf:"execution"`
+	Refresh   Refresh   `koanf:"refresh"`
 
 	Lease                time.Duration `koanf:"lease"`
 	StallLimit           time.Duration `koanf:"stall_limit"`
@@ -87,6 +88,7 @@ func defaults() *Config {
 		Backoff: Backoff{Base: 60 * time.Second, Cap: 30 * time.Minute}, MaxRetries: 6,
 		ScanInterval: 30 * time.Second, ScanInitialDelay: 20 * time.Second,
 		Retention: 90 * 24 * time.Hour,
+		Refresh:   refreshDefaults(),
 	}
 }
 
@@ -116,6 +118,7 @@ func (c *Config) Validate() error {
 	p.Check(c.Store.DSN != "", "store.dsn is missing")
 	p.Check(c.Store.MaxConns >= minConns, "store.max_conns is at least %d", minConns)
 	p.Add("dataset", c.Dataset.Validate(dataset.Consumer))
+	p.Add("refresh", c.Refresh.Validate())
 	c.checkSizes(&p)
 	c.checkTimes(&p)
 	return p.Err()
@@ -140,8 +143,11 @@ func (c *Config) checkTimes(p *config.Problems) {
 		name  string
 		value time.Duration
 	}{
-		{"stall_limit", c.StallLimit}, {"snapshot_max_age", c.SnapshotMaxAge},
-		{"backoff.base", c.Backoff.Base}, {"backoff.cap", c.Backoff.Cap}, {"scan_interval", c.ScanInterval},
+		{"stall_limit", c.StallLimit},
+		{"snapshot_max_age", c.SnapshotMaxAge},
+		{"backoff.base", c.Backoff.Base},
+		{"backoff.cap", c.Backoff.Cap},
+		{"scan_interval", c.ScanInterval},
 	} {
 		p.Check(d.value > 0, "%s is a time above 0", d.name)
 	}

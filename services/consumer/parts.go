@@ -14,6 +14,7 @@ import (
 	"lockstep.dev/pkg/identity"
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
 	"lockstep.dev/services/consumer/internal/admin"
+	"lockstep.dev/services/consumer/internal/refreshapi"
 )
 
 const (
@@ -29,6 +30,7 @@ const (
 func rules() map[string]identity.Rule {
 	all := map[string]identity.Rule{consumerv1.DispatchService_Dispatch_FullMethodName: identity.Peer}
 	maps.Copy(all, admin.Rules())
+	maps.Copy(all, refreshapi.Rules())
 	return all
 }
 

@@ -34,7 +34,7 @@ import (
 const usage = `usage: consumer [-config file] [serve | migrate | version]
 
   serve    run the service (default)
-  migrate  apply the migrations of Lockstep's own tables and end
+  migrate  apply the migrations of Lockstep's own tables, and of the projections it refreshes, and end
   version  print the version
 
 Settings come from the file and from variables like LOCKSTEP_CONSUMER__EXECUTION__ENABLED=true.
@@ -76,7 +76,10 @@ func migrate(ctx context.Context, cfg *Config) error {
 	if dsn == "" {
 		dsn = cfg.Store.DSN
 	}
-	return pg.Migrate(ctx, dsn, migrations.Consumer, "consumer", "migrations_consumer")
+	if err := pg.Migrate(ctx, dsn, migrations.Consumer, "consumer", "migrations_consumer"); err != nil {
+		return err
+	}
+	return cfg.Refresh.migrate(ctx, dsn)
 }
 
 // run wires the service and serves until ctx ends.
@@ -111,7 +114,8 @@ func run(ctx context.Context, cfg *Config) error {
 	if !trust.Knows(cfg.SourceAppKey) {
 		return fmt.Errorf("%s has no key of source_app_key %s", cfg.TrustFile, cfg.SourceAppKey)
 	}
-	sourceKeys := func() []evidence.Key { return trust.Keys(cfg.SourceAppKey, identity.UseStatement, time.Now()) }
+	now := time.Now
+	sourceKeys := func() []evidence.Key { return trust.Keys(cfg.SourceAppKey, identity.UseStatement, now()) }
 	guard, err := identity.NewGuard(cfg.AppKey, trust, cfg.Operators, rules())
 	if err != nil {
 		return err
@@ -137,6 +141,11 @@ func run(ctx context.Context, cfg *Config) error {
 	if err != nil {
 		return err
 	}
+	refreshes, err := openRefresh(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer refreshes.close()
 	st := store.New(pool, leases, cfg.storeSettings())
 	rows := projection.New(pool, table)
 
@@ -155,14 +164,14 @@ func run(ctx context.Context, cfg *Config) error {
 	// Work.
 	w := worker.New(worker.Worker{
 		Name: workerName(), Self: cfg.AppKey, Store: st, Center: source, Projection: rows, SourceKeys: sourceKeys,
-		Set: cfg.workerSettings(), Now: time.Now, Log: log,
+		Set: cfg.workerSettings(), Now: now, Log: log,
 		Repairer: &repair.Repairer{
 			Self: cfg.AppKey, Center: source, Store: st, Projection: rows, SourceKeys: sourceKeys,
-			Now: time.Now, NewNonce: nonce, Log: log, MaxRetries: cfg.MaxRepairRetries, MaxAge: cfg.SnapshotMaxAge,
+			Now: now, NewNonce: nonce, Log: log, MaxRetries: cfg.MaxRepairRetries, MaxAge: cfg.SnapshotMaxAge,
 			MaxExtras: cfg.MaxPendingExtras, MaxRetirePercent: cfg.MaxRetirePercent, Content: cfg.VerifyContent,
 		},
 		Reporter: &report.Reporter{
-			Self: cfg.AppKey, Signer: signer, Center: source, Now: time.Now, MaxItems: cfg.MaxErrorItems, MaxChars: cfg.MaxErrorChars,
+			Self: cfg.AppKey, Signer: signer, Center: source, Now: now, MaxItems: cfg.MaxErrorItems, MaxChars: cfg.MaxErrorChars,
 		},
 	})
 	instructions := &dispatch.Server{
@@ -175,10 +184,11 @@ func run(ctx context.Context, cfg *Config) error {
 		Register: func(s *grpc.Server) {
 			consumerv1.RegisterDispatchServiceServer(s, instructions)
 			consumerv1.RegisterAdminServiceServer(s, operators)
+			consumerv1.RegisterRefreshServiceServer(s, refreshes.server)
 		},
-		Gateways: []serve.Gateway{consumerv1.RegisterAdminServiceHandler},
+		Gateways: []serve.Gateway{consumerv1.RegisterAdminServiceHandler, consumerv1.RegisterRefreshServiceHandler},
 		Checks:   map[string]serve.Check{"store": st.Ping},
-		Loops:    []func(context.Context) error{w.Run, w.RunWaiting, w.RunPurge},
+		Loops:    []func(context.Context) error{w.Run, w.RunWaiting, w.RunPurge, refreshes.run},
 	})
 }
 

@@ -37,8 +37,8 @@ func (d *Dependent) Validate() error {
 	return p.Err()
 }
 
-// reconcileTrigger is who asks, in the tasks.
-const reconcileTrigger = "reconcile"
+// ReconcileTrigger is who asks, in the tasks and rows.
+const ReconcileTrigger = "reconcile"
 
 // RequestDependent asks for the refresh of what depends on reconciled records,
 // inside the transaction that repairs or retires them: both are committed, or
@@ -56,7 +56,7 @@ func (e *Engine) RequestDependent(ctx context.Context, tx pgx.Tx, dependents []D
 			if err != nil {
 				return nil, fmt.Errorf("request scope %s of %s: %w", s, d.Projection, err)
 			}
-			req, err := e.Parse(Input{Projection: d.Projection, Payload: payload, Trigger: reconcileTrigger})
+			req, err := e.Parse(Input{Projection: d.Projection, Payload: payload, Trigger: ReconcileTrigger})
 			if err != nil {
 				return nil, fmt.Errorf("request scope %s of %s: %w", s, d.Projection, err)
 			}

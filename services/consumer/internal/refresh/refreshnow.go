@@ -46,15 +46,20 @@ func (e *Engine) RefreshNow(ctx context.Context, req Request) (NowResult, error)
 	if out.Outcome == Refused {
 		return NowResult{Submitted: out, State: NowRefused}, nil
 	}
-	var until time.Time
-	if deadline, ok := ctx.Deadline(); ok {
-		until = deadline.Add(-nowMargin)
-	}
-	state, err := e.runUntilDone(ctx, out, until)
+	state, err := e.runUntilDone(ctx, out, lastStart(ctx))
 	if state == NowInProgress || err != nil {
 		e.Committed(out)
 	}
 	return NowResult{Submitted: out, State: state}, err
+}
+
+// lastStart is when to begin nothing more for a caller; zero: no such time.
+func lastStart(ctx context.Context) time.Time {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return time.Time{}
+	}
+	return deadline.Add(-nowMargin)
 }
 
 func (e *Engine) runUntilDone(ctx context.Context, out Submitted, until time.Time) (NowState, error) {

@@ -66,7 +66,7 @@ type pageResult struct {
 
 // Run scans, listens and works on wake-ups until ctx ends.
 func (e *Engine) Run(ctx context.Context) {
-	if !e.set.Enabled {
+	if !e.set.Enabled || len(e.projections) == 0 {
 		<-ctx.Done()
 		return
 	}
@@ -131,13 +131,23 @@ func (e *Engine) logRun(r RunResult) {
 
 // RunDue works off what is due, one claim after another, at most limit claims.
 func (e *Engine) RunDue(ctx context.Context, limit int) (RunResult, error) {
+	return e.runDue(ctx, limit, time.Time{})
+}
+
+// RunInTime is RunDue for a caller who waits: it begins nothing more shortly
+// before the caller's deadline, so that the answer arrives.
+func (e *Engine) RunInTime(ctx context.Context, limit int) (RunResult, error) {
+	return e.runDue(ctx, limit, lastStart(ctx))
+}
+
+func (e *Engine) runDue(ctx context.Context, limit int, until time.Time) (RunResult, error) {
 	var result RunResult
-	for result.Claims < min(limit, maxClaimsPerRun) && ctx.Err() == nil {
+	for result.Claims < min(limit, maxClaimsPerRun) && ctx.Err() == nil && (until.IsZero() || e.now().Before(until)) {
 		j, err := e.claimDue(ctx)
 		if err != nil || j == nil {
 			return result, err
 		}
-		page, err := e.work(ctx, j, time.Time{})
+		page, err := e.work(ctx, j, until)
 		result.add(page)
 		if err != nil {
 			return result, err
