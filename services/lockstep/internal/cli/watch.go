@@ -3,11 +3,13 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"text/tabwriter"
 	"time"
 
+	"lockstep.dev/pkg/fault"
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	"lockstep.dev/services/lockstep/internal/api"
 	"lockstep.dev/services/lockstep/internal/demo"
@@ -25,31 +27,48 @@ func (r *remote) watch(ctx context.Context, client *api.Client, made *centerv1.C
 	progress := demo.NewProgress(r.env.Err, isTerminal(r.env.Err))
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
+	defer progress.End()
 	for {
-		for i, task := range tasks {
-			if texts[i] != nil && api.Ended(task.GetState()) {
-				continue
-			}
-			read, text, err := client.Task(ctx, task.GetTaskId())
-			if err != nil {
-				progress.End()
-				return err
-			}
-			tasks[i], texts[i] = read, text
+		open, err := readOpen(ctx, client, tasks, texts)
+		if err != nil {
+			return err
 		}
 		progress.Show("", tasks)
-		if !slices.ContainsFunc(tasks, func(t *centerv1.Task) bool { return !api.Ended(t.GetState()) }) {
-			break
+		if !open {
+			progress.End()
+			return r.outcome(made, tasks, texts)
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			progress.End()
 			return fmt.Errorf("stopped watching; the tasks go on: %w", ctx.Err())
 		}
 	}
-	progress.End()
-	return r.outcome(made, tasks, texts)
+}
+
+// readOpen reads those of the tasks that had not ended, and says whether any is still to be read.
+func readOpen(ctx context.Context, client *api.Client, tasks []*centerv1.Task, texts []json.RawMessage) (open bool, err error) {
+	for i, task := range tasks {
+		if texts[i] != nil && api.Ended(task.GetState()) {
+			continue
+		}
+		read, text, err := client.Task(ctx, task.GetTaskId())
+		if limited(err) {
+			return true, nil // the others are read with the next tick
+		}
+		if err != nil {
+			return false, err
+		}
+		tasks[i], texts[i] = read, text
+		open = open || !api.Ended(read.GetState())
+	}
+	return open, nil
+}
+
+// limited says whether the service only asks for patience.
+func limited(err error) bool {
+	refused := new(api.Refused)
+	return errors.As(err, &refused) && refused.Reason == string(fault.RateLimited)
 }
 
 // outcome prints ended tasks and gives the exit code of the worst one.

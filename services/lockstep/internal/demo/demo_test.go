@@ -127,9 +127,9 @@ func TestProgress(t *testing.T) {
 		p.Show("round 1: ", []*centerv1.Task{running, waiting})
 		p.Show("round 1: ", []*centerv1.Task{mended(), waiting})
 		p.End()
-		want := "\rround 1: enrolment 25% · health-check queued" +
-			"\rround 1: enrolment completed · health-check queued" +
-			"\r                                                  \r"
+		want := "\rround 1: 0 of 2 ended · enrolment running 25%" +
+			"\rround 1: 1 of 2 ended · health-check queued  " +
+			"\r                                           \r"
 		if out.String() != want {
 			t.Errorf("got %q, want %q", out.String(), want)
 		}

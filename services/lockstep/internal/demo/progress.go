@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
+	evidencev1 "lockstep.dev/proto/lockstep/evidence/v1"
 	"lockstep.dev/services/lockstep/internal/api"
 )
 
@@ -47,16 +48,28 @@ func why(t *centerv1.Task) string {
 	return ""
 }
 
+// line is short enough for any terminal: how many have ended, and the one that
+// has come furthest of the others.
 func line(title string, tasks []*centerv1.Task) string {
-	parts := make([]string, 0, len(tasks))
-	for _, t := range tasks {
-		state := api.Word(t.GetState())
-		if total := t.GetRowCount(); state == "RUNNING" && total > 0 {
-			state = fmt.Sprintf("%d%%", min(100, 100*t.GetProgress().GetCenterRowsScanned()/total))
+	done, at := 0, -1
+	for i, t := range tasks {
+		switch {
+		case api.Ended(t.GetState()):
+			done++
+		case at < 0 || t.GetState() > tasks[at].GetState():
+			at = i
 		}
-		parts = append(parts, fmt.Sprintf("%s %s", t.GetCollectionId(), strings.ToLower(state)))
 	}
-	return title + strings.Join(parts, " · ")
+	text := fmt.Sprintf("%s%d of %d ended", title, done, len(tasks))
+	if at < 0 {
+		return text
+	}
+	t := tasks[at]
+	text += fmt.Sprintf(" · %s %s", t.GetCollectionId(), strings.ToLower(api.Word(t.GetState())))
+	if total := t.GetRowCount(); t.GetState() == evidencev1.TaskState_TASK_STATE_RUNNING && total > 0 {
+		text += fmt.Sprintf(" %d%%", min(100, 100*t.GetProgress().GetCenterRowsScanned()/total))
+	}
+	return text
 }
 
 func (p *Progress) rewrite(text string) {

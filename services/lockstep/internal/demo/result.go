@@ -2,6 +2,7 @@ package demo
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"lockstep.dev/pkg/protocol"
@@ -84,6 +85,15 @@ func duration(t *centerv1.Task) time.Duration {
 		return 0
 	}
 	return max(0, t.GetEndedAt().AsTime().Sub(started.AsTime()))
+}
+
+// total adds milliseconds, for sums of decimal fractions show their errors.
+func total(rounds []Round) float64 {
+	var sum time.Duration
+	for _, r := range rounds {
+		sum += time.Duration(math.Round(r.Seconds*1000)) * time.Millisecond
+	}
+	return seconds(sum)
 }
 
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }

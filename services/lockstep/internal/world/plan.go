@@ -16,7 +16,7 @@ import (
 const MinRows = 2000
 
 // MaxRows is what one machine holds comfortably while people watch.
-const MaxRows = 4_000_000
+const MaxRows = 400_000
 
 // Damage is how many rows of each kind a form's projection is given.
 type Damage struct {
