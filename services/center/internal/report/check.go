@@ -6,7 +6,6 @@ import (
 
 	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/protocol"
-	"lockstep.dev/services/center/internal/task"
 )
 
 // Limits bound what a report may carry. The report is stored as it was signed,
@@ -88,8 +87,8 @@ func word(s string) bool {
 	return len(s) <= maxWord
 }
 
-// consistent refuses a COMPLETED that the report itself or the manifest contradicts.
-func consistent(r *protocol.Report, tk *task.Task) error {
+// consistent refuses a COMPLETED that the report itself contradicts.
+func consistent(r *protocol.Report) error {
 	if r.State != protocol.Completed {
 		return nil
 	}
@@ -99,8 +98,6 @@ func consistent(r *protocol.Report, tk *task.Task) error {
 		return inconsistent("a scan is not complete")
 	case r.Open() != 0:
 		return inconsistent("differences are open")
-	case tk.ManifestState != task.ManifestComplete:
-		return inconsistent("the center's manifest is not")
 	}
 	for _, c := range r.Counts {
 		if c.Found != c.Repaired+c.Settled+c.Retired {

@@ -2,8 +2,8 @@
 // move.
 //
 // It promises that a result is stored in the transaction that moves the task's
-// state, once for an attempt, and that the first matching row of the matrix in
-// decide is the answer. A call of the task's own consumer gets an
+// state, once for an attempt, and that the first matching row of the matrix,
+// task.Rule, is the answer. A call of the task's own consumer gets an
 // acknowledgement; only a malformed report and an unknown attempt are errors.
 package report
 
@@ -109,7 +109,7 @@ type attempt struct {
 	ended bool
 }
 
-// decide is the matrix: the first matching row wins.
+// decide reads what the report's standing asks for, and carries out the ruling.
 func (a *attempt) decide(ctx context.Context, consumer string, id uuid.UUID) error {
 	var err error
 	if a.tk, err = a.tx.LockTask(ctx, id); err != nil {
@@ -121,26 +121,32 @@ func (a *attempt) decide(ctx context.Context, consumer string, id uuid.UUID) err
 	if code := document.Mismatch(a.r.At, a.tk.Coordinates(a.h.Source)); code != "" {
 		return fault.New(fault.Reason(code), "the report's coordinates are not the task's")
 	}
-	switch {
-	case a.tk.State.Terminal():
+	switch standing := task.Stand(a.tk.State, a.tk.Attempt, a.r.Attempt); standing {
+	case task.OfEnded:
 		return a.answerEnded(ctx)
-	case a.r.Attempt > a.tk.Attempt:
+	case task.OfUnknown:
 		return fault.New(fault.AttemptUnknown, "attempt %d was never dispatched; the newest is %d", a.r.Attempt, a.tk.Attempt)
-	case a.r.Attempt < a.tk.Attempt:
-		return a.answer(protocol.StaleRetry, a.tk.State, "")
+	case task.OfOlder:
+		return a.answer(a.rule(standing, task.Said{}, task.Facts{}).Decision, a.tk.State, "")
+	case task.OfCurrent:
 	}
 	lost, err := a.tx.CancelIfLost(ctx, a.tk)
 	switch {
 	case err != nil:
 		return err
 	case lost != fault.None:
+		r := a.rule(task.OfCurrent, task.Said{Lost: true}, task.Facts{})
 		a.ended = true
-		return a.answer(protocol.CenterTerminal, protocol.Cancelled, string(lost))
+		return a.answer(r.Decision, r.To, string(lost))
 	case a.r.State == protocol.Running:
 		return a.progress(ctx)
 	default:
 		return a.conclude(ctx)
 	}
+}
+
+func (a *attempt) rule(s task.Standing, said task.Said, f task.Facts) task.Ruling {
+	return task.Rule(s, a.tk.State, said, f)
 }
 
 func (a *attempt) answer(d protocol.Decision, now protocol.State, code string) error {
@@ -156,11 +162,7 @@ func (a *attempt) answerEnded(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	decision := protocol.CenterTerminal
-	if own {
-		decision = protocol.CurrentDuplicate
-	}
-	err = a.answer(decision, a.tk.State, a.tk.Code)
+	err = a.answer(a.rule(task.OfEnded, task.Said{Own: own}, task.Facts{}).Decision, a.tk.State, a.tk.Code)
 	a.ack.ResultState, a.ack.Stale = first, !own
 	return err
 }
@@ -179,12 +181,12 @@ func (a *attempt) progress(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v, ok := task.Next(a.tk.State, on, facts)
-	if !ok {
-		return a.answer(protocol.StaleRetry, a.tk.State, "")
+	r := a.rule(task.OfCurrent, task.Said{Event: on}, facts)
+	if r.Event == "" {
+		return a.answer(r.Decision, a.tk.State, "")
 	}
 	m := store.Move{
-		Event: on, To: v.To, Code: v.Code, Lease: a.h.Policy.Lease, Slot: slot,
+		Event: on, To: r.To, Code: r.Code, Lease: a.h.Policy.Lease, Slot: slot,
 		Progress: a.env.Payload, Actor: "center",
 	}
 	if a.r.Phase == protocol.Waiting {
@@ -193,11 +195,11 @@ func (a *attempt) progress(ctx context.Context) error {
 	if err := a.tx.Move(ctx, a.tk, m); err != nil {
 		return err
 	}
-	if a.ended = v.To.Terminal(); a.ended { // it has waited too long
-		return a.answer(protocol.CenterTerminal, v.To, v.Code)
+	a.ended = r.To.Terminal() // it has waited too long
+	err = a.answer(r.Decision, r.To, r.Code)
+	if !a.ended {
+		a.ack.ResultState = r.To
 	}
-	err = a.answer(protocol.CurrentAccepted, v.To, "")
-	a.ack.ResultState = v.To
 	return err
 }
 
@@ -232,29 +234,30 @@ func (a *attempt) conclude(ctx context.Context) error {
 	if err := a.sameManifest(); err != nil {
 		return err
 	}
-	v, ok := task.Next(a.tk.State, results[a.r.State], a.tk.Facts(a.h.Policy, false))
-	if !ok {
-		return fault.New(fault.ResultInconsistent, "the center's manifest is not complete")
-	}
-	if err := consistent(a.r, a.tk); err != nil {
-		return err
+	contradicted := consistent(a.r)
+	r := a.rule(task.OfCurrent, task.Said{Event: results[a.r.State], Whole: contradicted == nil}, a.tk.Facts(a.h.Policy, false))
+	switch {
+	case contradicted != nil && r.Refusal != "":
+		return contradicted
+	case r.Refusal != "":
+		return fault.New(fault.Reason(r.Refusal), "the center's manifest is not complete")
 	}
 	stored, err := document.MarshalEnvelope(a.env)
 	if err != nil {
 		return fmt.Errorf("store a report: %w", err)
 	}
-	if err := a.tx.InsertResult(ctx, a.tk.ID, store.Result{Attempt: a.r.Attempt, State: v.To, Code: a.r.Code, Report: stored}); err != nil {
+	if err := a.tx.InsertResult(ctx, a.tk.ID, store.Result{Attempt: a.r.Attempt, State: r.To, Code: a.r.Code, Report: stored}); err != nil {
 		return err
 	}
 	err = a.tx.Move(ctx, a.tk, store.Move{
-		Event: results[a.r.State], To: v.To, Code: a.r.Code, Progress: a.env.Payload, Actor: "consumer/" + a.tk.Consumer,
+		Event: r.Event, To: r.To, Code: a.r.Code, Progress: a.env.Payload, Actor: "consumer/" + a.tk.Consumer,
 	})
 	if err != nil {
 		return err
 	}
 	a.ended = true
-	err = a.answer(protocol.CurrentAccepted, v.To, a.r.Code)
-	a.ack.ResultState = v.To
+	err = a.answer(r.Decision, r.To, a.r.Code)
+	a.ack.ResultState = r.To
 	return err
 }
 
