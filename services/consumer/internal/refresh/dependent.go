@@ -118,7 +118,7 @@ func monthOf(value any) (int32, bool) {
 	if err != nil || len(text) != len("200601") || n < 100001 || n%100 < 1 || n%100 > 12 {
 		return 0, false
 	}
-	return int32(n), true //nolint:gosec // six digits
+	return int32(n), true
 }
 
 // word is a number or a text as it is written, "" for anything else.

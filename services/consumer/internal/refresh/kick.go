@@ -60,8 +60,8 @@ func NewKicker(set KickSettings, run func(ctx context.Context, stage string, id 
 // Grey is the stable bucket of a task, 0 to 99: percentages let the lower ones through.
 func Grey(stage string, id uuid.UUID) int {
 	h := fnv.New32a()
-	h.Write([]byte(stage))
-	h.Write(id[:])
+	_, _ = h.Write([]byte(stage)) // a hash takes everything
+	_, _ = h.Write(id[:])
 	return int(h.Sum32() % greyBuckets)
 }
 
