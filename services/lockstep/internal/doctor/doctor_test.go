@@ -145,7 +145,10 @@ func TestWhatIsFound(t *testing.T) {
 		}, Warn, "key index: no index begins with answer_id"},
 		{"no_unique_key", consumer, func(t *testing.T, p *patient) {
 			p.exec(t, `ALTER TABLE hall.answer_projection DROP CONSTRAINT answer_projection_pkey`)
-		}, Fail, "unique key: no unique index on (tenant_id, answer_id) or (answer_id)"},
+		}, Fail, "unique key: no unique index on exactly (tenant_id, answer_id)"},
+		{"a_host_column_that_wants_a_value", consumer, func(t *testing.T, p *patient) {
+			p.exec(t, `ALTER TABLE hall.answer_projection ALTER COLUMN flow_id SET NOT NULL`)
+		}, Fail, "inserts: a missing record can't be inserted: flow_id must have a value"},
 		{"a_foreign_hash", consumer, func(t *testing.T, p *patient) {
 			p.exec(t, `UPDATE hall.answer_projection SET content_hash = sha256(convert_to("values"::text, 'UTF8')) WHERE "values" IS NOT NULL`)
 		}, Fail, "hash: of "},

@@ -67,6 +67,25 @@ func mapped(t *dataset.Table) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
+// inserts: a missing record comes without values for the host's own columns.
+func inserts(ctx context.Context, r *Report, pool store.Pool, t *dataset.Table, side dataset.Side) error {
+	if side == dataset.Center {
+		return nil
+	}
+	names, err := pool.Demanding(ctx, t)
+	if err != nil {
+		return err
+	}
+	known := mapped(t)
+	names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(known, name) })
+	if len(names) > 0 {
+		r.add("inserts", Fail, "a missing record can't be inserted: %s must have a value, has no default, and is not mapped", strings.Join(names, ", "))
+		return nil
+	}
+	r.add("inserts", OK, "the host's own columns may be empty or have defaults")
+	return nil
+}
+
 // indexes: one for the walk in key order, one to find a key wherever it lives,
 // and at the consumer a unique one that an insert can collide with.
 func indexes(ctx context.Context, r *Report, pool store.Pool, t *dataset.Table, side dataset.Side) error {
@@ -85,14 +104,12 @@ func indexes(ctx context.Context, r *Report, pool store.Pool, t *dataset.Table, 
 		return nil
 	}
 	unique := func(i store.Index) bool {
-		return i.Unique && i.Where == "" && slices.Contains(i.Keys, m.Key) && !slices.ContainsFunc(i.Keys, func(k string) bool {
-			return k != m.Key && k != m.Tenant
-		})
+		return i.Unique && i.Where == "" && len(i.Keys) == 2 && slices.Contains(i.Keys, m.Key) && slices.Contains(i.Keys, m.Tenant)
 	}
 	if at := slices.IndexFunc(all, unique); at >= 0 {
 		r.add("unique key", OK, "%s", all[at].Name)
 	} else {
-		r.add("unique key", Fail, "no unique index on (%s, %s) or (%s): a repair could insert a record twice", m.Tenant, m.Key, m.Key)
+		r.add("unique key", Fail, "no unique index on exactly (%s, %s), which an inserted record would collide with; CREATE UNIQUE INDEX ON %s (%s, %s)", m.Tenant, m.Key, t.Ident, t.Tenant, t.Key)
 	}
 	return nil
 }

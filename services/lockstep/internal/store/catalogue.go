@@ -92,6 +92,21 @@ func (p Pool) Indexes(ctx context.Context, t *dataset.Table) ([]Index, error) {
 	return indexes, nil
 }
 
+// Demanding lists the columns that an insert has to give a value.
+func (p Pool) Demanding(ctx context.Context, t *dataset.Table) ([]string, error) {
+	rows, err := p.Query(ctx, `SELECT attname::text FROM pg_attribute
+		WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped
+			AND attnotnull AND NOT atthasdef AND attidentity = '' ORDER BY attnum`, t.Ident)
+	if err != nil {
+		return nil, fmt.Errorf("read the columns of %s: %w", t.Table, err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("read the columns of %s: %w", t.Table, err)
+	}
+	return names, nil
+}
+
 // Visibility says how much of a table an index-only scan need not look up.
 type Visibility struct {
 	Pages, VisiblePages int64
