@@ -129,6 +129,7 @@ func openRefresh(ctx context.Context, cfg *Config, log *zap.Logger) (r *refreshe
 	r.server = &refreshapi.Server{ClaimsPerRun: cfg.Refresh.ClaimsPerRun}
 	if cfg.Refresh.keeps(bills.Name) {
 		options.Projections = append(options.Projections, bills.New(bills.Options{PartialPayment: cfg.Refresh.PartialPayment}))
+		r.server.Bills = bills.NewReader(pool)
 	}
 	if cfg.Refresh.keeps(scores.Name) {
 		options.Projections = append(options.Projections, scores.Projection{})

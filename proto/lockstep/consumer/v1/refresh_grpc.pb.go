@@ -65,7 +65,7 @@ type RefreshServiceClient interface {
 	// Works on due tasks until none is left, the limit is reached or the caller's
 	// time is over. The answer tells what failed.
 	Run(ctx context.Context, in *RunRequest, opts ...grpc.CallOption) (*RunResponse, error)
-	// Bill snapshots by month, station and id, keyset paging.
+	// Bill snapshots by month, station and id, all descending, keyset paging.
 	ListBills(ctx context.Context, in *ListBillsRequest, opts ...grpc.CallOption) (*ListBillsResponse, error)
 	// One row a station, by its id, keyset paging.
 	StationSummary(ctx context.Context, in *StationSummaryRequest, opts ...grpc.CallOption) (*StationSummaryResponse, error)
@@ -259,7 +259,7 @@ type RefreshServiceServer interface {
 	// Works on due tasks until none is left, the limit is reached or the caller's
 	// time is over. The answer tells what failed.
 	Run(context.Context, *RunRequest) (*RunResponse, error)
-	// Bill snapshots by month, station and id, keyset paging.
+	// Bill snapshots by month, station and id, all descending, keyset paging.
 	ListBills(context.Context, *ListBillsRequest) (*ListBillsResponse, error)
 	// One row a station, by its id, keyset paging.
 	StationSummary(context.Context, *StationSummaryRequest) (*StationSummaryResponse, error)

@@ -16,6 +16,7 @@ import (
 	"lockstep.dev/pkg/identity"
 	"lockstep.dev/pkg/protocol"
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
+	"lockstep.dev/services/consumer/internal/bills"
 	"lockstep.dev/services/consumer/internal/refresh"
 	"lockstep.dev/services/consumer/internal/scores"
 )
@@ -53,6 +54,8 @@ type Server struct {
 	consumerv1.UnimplementedRefreshServiceServer
 
 	Engine *refresh.Engine
+	// Bills and Scores are nil where they are not kept.
+	Bills  *bills.Reader
 	Scores *scores.Reader
 	// ClaimsPerRun is the default of Run.
 	ClaimsPerRun int
