@@ -61,7 +61,7 @@ func (c *Center) ListPageIndex(_ context.Context, req *centerv1.ListPageIndexReq
 	for i := from; i < min(from+indexBatch, len(t.roots)); i++ {
 		rows := t.page(i)
 		resp.Entries = append(resp.Entries, &centerv1.PageIndexEntry{
-			LastKey: []byte(rows[len(rows)-1].Key), Root: slices.Clone(t.roots[i][:]), Rows: int32(len(rows)),
+			LastKey: []byte(rows[len(rows)-1].Key), Root: slices.Clone(t.roots[i][:]), Rows: int32(len(rows)), //nolint:gosec // a page of a test
 		})
 	}
 	resp.Completed = from+len(resp.Entries) == len(t.roots)
@@ -210,7 +210,7 @@ func (c *Center) ReportResult(_ context.Context, req *centerv1.ReportResultReque
 	if !ok {
 		return nil, fault.New(fault.TaskNotFound, "no such task")
 	}
-	resp := &centerv1.ReportResultResponse{TaskId: t.ID, ReportAttempt: int32(r.Attempt), Attempt: int32(t.Attempt)}
+	resp := &centerv1.ReportResultResponse{TaskId: t.ID, ReportAttempt: int32(r.Attempt), Attempt: int32(t.Attempt)} //nolint:gosec // a handful
 	switch {
 	case t.State.Terminal() && t.Own != "" && r.Attempt == t.Attempt:
 		resp.Decision, resp.ResultState = centerv1.Decision_DECISION_CURRENT_DUPLICATE, document.StateToProto(t.Own)

@@ -57,7 +57,7 @@ func differ(w *world) {
 	w.local(k(2), rec(1, `{}`))
 	w.center.Put(k(2), rec(3, `{}`))
 	w.local(k(3), rec(2, `{}`))
-	w.center.Put(k(3), dead(3))
+	w.center.Put(k(3), dead())
 	w.local(k(4), rec(5, `{"a":1}`))
 	w.center.Put(k(4), rec(5, `{"a":2}`))
 	w.local(k(5), rec(1, `{}`))

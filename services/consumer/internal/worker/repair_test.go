@@ -42,11 +42,11 @@ func TestRun(t *testing.T) {
 			w.both(k(n), rec(1, `{"a":1}`))
 		}
 		w.center.Put(k(1), rec(2, `{"a":1.50}`)) // MISSING
-		w.center.Put(k(2), dead(3))              // MISSING, a tombstone
+		w.center.Put(k(2), dead())               // MISSING, a tombstone
 		w.local(k(3), rec(1, `{"a":"old"}`))     // STALE
 		w.center.Put(k(3), rec(4, `{"a":"new"}`))
 		w.local(k(4), rec(2, `{"a":1}`)) // TOMBSTONE
-		w.center.Put(k(4), dead(3))
+		w.center.Put(k(4), dead())
 		w.local(k(5), rec(5, `{"a":1}`)) // HASH_CONFLICT
 		w.center.Put(k(5), rec(5, `{"a":2}`))
 		w.local(k(6), rec(9, `{}`)) // LOCAL_AHEAD
@@ -61,7 +61,7 @@ func TestRun(t *testing.T) {
 			"6 LOCAL_AHEAD REPORTED LOCAL_AHEAD", "7 EXTRA_ROW RETIRED", "8 REVISION_ZERO REPORTED REVISION_ZERO",
 			"9 QUARANTINED QUARANTINED CANON_REFUSED")
 		want := map[string]centertest.Record{
-			k(1): rec(2, `{"a":1.5}`), k(2): dead(3), k(3): rec(4, `{"a":"new"}`), k(4): dead(3), k(5): rec(5, `{"a":2}`), k(6): rec(9, `{}`),
+			k(1): rec(2, `{"a":1.5}`), k(2): dead(), k(3): rec(4, `{"a":"new"}`), k(4): dead(), k(5): rec(5, `{"a":2}`), k(6): rec(9, `{}`),
 		}
 		for n := 100; n < 120; n++ {
 			want[k(n)] = rec(1, `{"a":1}`)

@@ -155,8 +155,9 @@ func rec(revision int64, content string) centertest.Record {
 	return centertest.Record{Revision: revision, Content: content}
 }
 
-func dead(revision int64) centertest.Record {
-	return centertest.Record{Revision: revision, Content: `{"a":0}`, Deleted: true}
+// dead is a tombstone.
+func dead() centertest.Record {
+	return centertest.Record{Revision: 3, Content: `{"a":0}`, Deleted: true}
 }
 
 // exec runs SQL as the host application.
