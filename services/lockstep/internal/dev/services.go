@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"lockstep.dev/pkg/identity"
+	"lockstep.dev/services/internal/process"
 )
 
 // A free port may be taken before the service binds it; then all is tried again.
@@ -69,30 +70,30 @@ func (s *Stack) startServices(ctx context.Context, programs programs, tokenHash 
 	if err := write(s.ConsumerConfig, s.consumerSettings(centerAddress, tokenHash)); err != nil {
 		return err
 	}
-	if s.consumer, err = launch("consumer", programs.consumer, s.ConsumerConfig, s.file("consumer.log")); err != nil {
+	if s.consumer, err = s.launch("consumer", programs.consumer, s.ConsumerConfig); err != nil {
 		return err
 	}
-	if s.ConsumerAt, err = s.consumer.awaitReady(ctx, s.file("consumer.ready.json")); err != nil {
+	if s.ConsumerAt, err = s.consumer.AwaitReady(ctx, s.file("consumer.ready.json")); err != nil {
 		return err
 	}
 	if err := write(s.CenterConfig, s.centerSettings(centerAddress, s.ConsumerAt.GRPC, tokenHash)); err != nil {
 		return err
 	}
-	if s.center, err = launch("center", programs.center, s.CenterConfig, s.file("center.log")); err != nil {
+	if s.center, err = s.launch("center", programs.center, s.CenterConfig); err != nil {
 		return err
 	}
-	if s.CenterAt, err = s.center.awaitReady(ctx, s.file("center.ready.json")); err != nil {
+	if s.CenterAt, err = s.center.AwaitReady(ctx, s.file("center.ready.json")); err != nil {
 		return err
 	}
-	s.options.Note("services: center %s (process %d), consumer %s (process %d)", s.CenterAt.GRPC, s.center.pid, s.ConsumerAt.GRPC, s.consumer.pid)
+	s.options.Note("services: center %s (process %d), consumer %s (process %d)", s.CenterAt.GRPC, s.center.Pid(), s.ConsumerAt.GRPC, s.consumer.Pid())
 	return nil
 }
 
 func (s *Stack) stopServices() error {
 	var errs []error
-	for _, p := range []*process{s.center, s.consumer} {
+	for _, p := range []*process.Process{s.center, s.consumer} {
 		if p != nil {
-			errs = append(errs, p.stop())
+			errs = append(errs, p.Stop())
 		}
 	}
 	for _, name := range []string{"center.ready.json", "consumer.ready.json"} {

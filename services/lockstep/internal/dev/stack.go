@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"lockstep.dev/pkg/pglocal"
+	"lockstep.dev/services/internal/process"
 	"lockstep.dev/services/lockstep/internal/store"
 	"lockstep.dev/services/lockstep/internal/world"
 )
@@ -63,8 +64,8 @@ type Stack struct {
 	Dir         string
 	CenterDSN   string
 	ConsumerDSN string
-	CenterAt    Addresses
-	ConsumerAt  Addresses
+	CenterAt    process.Addresses
+	ConsumerAt  process.Addresses
 	Token       string // an admin's, on both services
 	Changes     *world.Changes
 	// CenterConfig and ConsumerConfig are the services' configuration files.
@@ -73,8 +74,8 @@ type Stack struct {
 
 	options  Options
 	world    *world.World
-	center   *process
-	consumer *process
+	center   *process.Process
+	consumer *process.Process
 	undo     []func() error // in order of doing; run backwards
 }
 
@@ -241,8 +242,10 @@ func (s *Stack) borrow(ctx context.Context) error {
 	return nil
 }
 
+const dropTimeout = 10 * time.Second
+
 func dropTables(ctx context.Context, dsn string) error {
-	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	ctx, cancel := context.WithTimeout(ctx, dropTimeout)
 	defer cancel()
 	pool, err := store.Open(ctx, dsn)
 	if err != nil {
@@ -297,10 +300,10 @@ func (s *Stack) Pools(ctx context.Context) (center, consumer store.Pool, err err
 
 // Died returns why a service has ended by itself, nil while both run.
 func (s *Stack) Died() error {
-	for _, p := range []*process{s.center, s.consumer} {
+	for _, p := range []*process.Process{s.center, s.consumer} {
 		select {
-		case <-p.ended:
-			return p.death()
+		case <-p.Ended():
+			return p.Death()
 		default:
 		}
 	}
@@ -312,10 +315,10 @@ func (s *Stack) Await(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-s.center.ended:
-		return s.center.death()
-	case <-s.consumer.ended:
-		return s.consumer.death()
+	case <-s.center.Ended():
+		return s.center.Death()
+	case <-s.consumer.Ended():
+		return s.consumer.Death()
 	}
 }
 
