@@ -38,7 +38,7 @@ func init() {
 		}
 		hits = parsed
 	}
-	if !slices.Contains(all, Name(name)) {
+	if !slices.Contains(all, Name(name)) && !slices.Contains(delivery, Name(name)) {
 		panic(fmt.Sprintf("%s=%s: no such fail point", Variable, setting))
 	}
 	armed = Name(name)

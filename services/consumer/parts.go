@@ -28,7 +28,10 @@ const (
 
 // rules say who may call what: the source dispatches, operators look.
 func rules() map[string]identity.Rule {
-	all := map[string]identity.Rule{consumerv1.DispatchService_Dispatch_FullMethodName: identity.Peer}
+	all := map[string]identity.Rule{
+		consumerv1.DispatchService_Dispatch_FullMethodName:        identity.Peer,
+		consumerv1.DispatchService_DeliverSnapshot_FullMethodName: identity.Peer,
+	}
 	maps.Copy(all, admin.Rules())
 	maps.Copy(all, refreshapi.Rules())
 	return all

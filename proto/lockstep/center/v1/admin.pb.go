@@ -82,6 +82,68 @@ func (ManifestState) EnumDescriptor() ([]byte, []int) {
 	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{0}
 }
 
+type DeliveryState int32
+
+const (
+	DeliveryState_DELIVERY_STATE_UNSPECIFIED DeliveryState = 0
+	// Waits for its time.
+	DeliveryState_DELIVERY_STATE_PENDING DeliveryState = 1
+	DeliveryState_DELIVERY_STATE_SENDING DeliveryState = 2
+	// The consumer has answered; the outcome says what.
+	DeliveryState_DELIVERY_STATE_DONE DeliveryState = 3
+	// Given up; a replay or a change of the record tries again.
+	DeliveryState_DELIVERY_STATE_FAILED DeliveryState = 4
+	// There is nothing that may be sent: the grant or the record is gone.
+	DeliveryState_DELIVERY_STATE_DROPPED DeliveryState = 5
+)
+
+// Enum value maps for DeliveryState.
+var (
+	DeliveryState_name = map[int32]string{
+		0: "DELIVERY_STATE_UNSPECIFIED",
+		1: "DELIVERY_STATE_PENDING",
+		2: "DELIVERY_STATE_SENDING",
+		3: "DELIVERY_STATE_DONE",
+		4: "DELIVERY_STATE_FAILED",
+		5: "DELIVERY_STATE_DROPPED",
+	}
+	DeliveryState_value = map[string]int32{
+		"DELIVERY_STATE_UNSPECIFIED": 0,
+		"DELIVERY_STATE_PENDING":     1,
+		"DELIVERY_STATE_SENDING":     2,
+		"DELIVERY_STATE_DONE":        3,
+		"DELIVERY_STATE_FAILED":      4,
+		"DELIVERY_STATE_DROPPED":     5,
+	}
+)
+
+func (x DeliveryState) Enum() *DeliveryState {
+	p := new(DeliveryState)
+	*p = x
+	return p
+}
+
+func (x DeliveryState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DeliveryState) Descriptor() protoreflect.EnumDescriptor {
+	return file_lockstep_center_v1_admin_proto_enumTypes[1].Descriptor()
+}
+
+func (DeliveryState) Type() protoreflect.EnumType {
+	return &file_lockstep_center_v1_admin_proto_enumTypes[1]
+}
+
+func (x DeliveryState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DeliveryState.Descriptor instead.
+func (DeliveryState) EnumDescriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
 type CreateTaskRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Consumer string                 `protobuf:"bytes,1,opt,name=consumer,proto3" json:"consumer,omitempty"`
@@ -1831,6 +1893,699 @@ func (x *ListTargetsResponse) GetTargets() []*ListTargetsResponse_Target {
 	return nil
 }
 
+// One record on its way to one consumer, however often it changed.
+type Delivery struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	DeliveryId   string                 `protobuf:"bytes,1,opt,name=delivery_id,json=deliveryId,proto3" json:"delivery_id,omitempty"`
+	Consumer     string                 `protobuf:"bytes,2,opt,name=consumer,proto3" json:"consumer,omitempty"`
+	TenantId     int64                  `protobuf:"varint,3,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	CollectionId string                 `protobuf:"bytes,4,opt,name=collection_id,json=collectionId,proto3" json:"collection_id,omitempty"`
+	Key          string                 `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
+	State        DeliveryState          `protobuf:"varint,6,opt,name=state,proto3,enum=lockstep.center.v1.DeliveryState" json:"state,omitempty"`
+	Code         string                 `protobuf:"bytes,7,opt,name=code,proto3" json:"code,omitempty"`
+	Attempts     int32                  `protobuf:"varint,8,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	// APPLIED DUPLICATE OLDER CONFLICT RETIRED: the consumer's newest answer.
+	Outcome string `protobuf:"bytes,9,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// Of the value last sent.
+	Revision      int64                  `protobuf:"varint,10,opt,name=revision,proto3" json:"revision,omitempty"`
+	EventId       string                 `protobuf:"bytes,11,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	DueAt         *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
+	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Delivery) Reset() {
+	*x = Delivery{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Delivery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Delivery) ProtoMessage() {}
+
+func (x *Delivery) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
+func (*Delivery) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Delivery) GetDeliveryId() string {
+	if x != nil {
+		return x.DeliveryId
+	}
+	return ""
+}
+
+func (x *Delivery) GetConsumer() string {
+	if x != nil {
+		return x.Consumer
+	}
+	return ""
+}
+
+func (x *Delivery) GetTenantId() int64 {
+	if x != nil {
+		return x.TenantId
+	}
+	return 0
+}
+
+func (x *Delivery) GetCollectionId() string {
+	if x != nil {
+		return x.CollectionId
+	}
+	return ""
+}
+
+func (x *Delivery) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Delivery) GetState() DeliveryState {
+	if x != nil {
+		return x.State
+	}
+	return DeliveryState_DELIVERY_STATE_UNSPECIFIED
+}
+
+func (x *Delivery) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *Delivery) GetAttempts() int32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *Delivery) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *Delivery) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Delivery) GetEventId() string {
+	if x != nil {
+		return x.EventId
+	}
+	return ""
+}
+
+func (x *Delivery) GetDueAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DueAt
+	}
+	return nil
+}
+
+func (x *Delivery) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *Delivery) GetUpdatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedAt
+	}
+	return nil
+}
+
+func (x *Delivery) GetEndedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndedAt
+	}
+	return nil
+}
+
+type ListFailedDeliveriesRequest struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Consumer     string                 `protobuf:"bytes,1,opt,name=consumer,proto3" json:"consumer,omitempty"`
+	TenantId     int64                  `protobuf:"varint,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	CollectionId string                 `protobuf:"bytes,3,opt,name=collection_id,json=collectionId,proto3" json:"collection_id,omitempty"`
+	Code         string                 `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
+	// FAILED where none is named.
+	States []DeliveryState `protobuf:"varint,5,rep,packed,name=states,proto3,enum=lockstep.center.v1.DeliveryState" json:"states,omitempty"`
+	// Default 50, most 500.
+	PageSize      int32  `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListFailedDeliveriesRequest) Reset() {
+	*x = ListFailedDeliveriesRequest{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListFailedDeliveriesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListFailedDeliveriesRequest) ProtoMessage() {}
+
+func (x *ListFailedDeliveriesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListFailedDeliveriesRequest.ProtoReflect.Descriptor instead.
+func (*ListFailedDeliveriesRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ListFailedDeliveriesRequest) GetConsumer() string {
+	if x != nil {
+		return x.Consumer
+	}
+	return ""
+}
+
+func (x *ListFailedDeliveriesRequest) GetTenantId() int64 {
+	if x != nil {
+		return x.TenantId
+	}
+	return 0
+}
+
+func (x *ListFailedDeliveriesRequest) GetCollectionId() string {
+	if x != nil {
+		return x.CollectionId
+	}
+	return ""
+}
+
+func (x *ListFailedDeliveriesRequest) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *ListFailedDeliveriesRequest) GetStates() []DeliveryState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *ListFailedDeliveriesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListFailedDeliveriesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListFailedDeliveriesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Deliveries    []*Delivery            `protobuf:"bytes,1,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListFailedDeliveriesResponse) Reset() {
+	*x = ListFailedDeliveriesResponse{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListFailedDeliveriesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListFailedDeliveriesResponse) ProtoMessage() {}
+
+func (x *ListFailedDeliveriesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListFailedDeliveriesResponse.ProtoReflect.Descriptor instead.
+func (*ListFailedDeliveriesResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ListFailedDeliveriesResponse) GetDeliveries() []*Delivery {
+	if x != nil {
+		return x.Deliveries
+	}
+	return nil
+}
+
+func (x *ListFailedDeliveriesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type ReplayDeliveryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DeliveryId    string                 `protobuf:"bytes,1,opt,name=delivery_id,json=deliveryId,proto3" json:"delivery_id,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayDeliveryRequest) Reset() {
+	*x = ReplayDeliveryRequest{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayDeliveryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayDeliveryRequest) ProtoMessage() {}
+
+func (x *ReplayDeliveryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayDeliveryRequest.ProtoReflect.Descriptor instead.
+func (*ReplayDeliveryRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ReplayDeliveryRequest) GetDeliveryId() string {
+	if x != nil {
+		return x.DeliveryId
+	}
+	return ""
+}
+
+func (x *ReplayDeliveryRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ReplayDeliveryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Delivery      *Delivery              `protobuf:"bytes,1,opt,name=delivery,proto3" json:"delivery,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayDeliveryResponse) Reset() {
+	*x = ReplayDeliveryResponse{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayDeliveryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayDeliveryResponse) ProtoMessage() {}
+
+func (x *ReplayDeliveryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayDeliveryResponse.ProtoReflect.Descriptor instead.
+func (*ReplayDeliveryResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ReplayDeliveryResponse) GetDelivery() *Delivery {
+	if x != nil {
+		return x.Delivery
+	}
+	return nil
+}
+
+type ReplayRecordRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Consumer      string                 `protobuf:"bytes,2,opt,name=consumer,proto3" json:"consumer,omitempty"`
+	TenantId      int64                  `protobuf:"varint,3,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	CollectionId  string                 `protobuf:"bytes,4,opt,name=collection_id,json=collectionId,proto3" json:"collection_id,omitempty"`
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayRecordRequest) Reset() {
+	*x = ReplayRecordRequest{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayRecordRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayRecordRequest) ProtoMessage() {}
+
+func (x *ReplayRecordRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayRecordRequest.ProtoReflect.Descriptor instead.
+func (*ReplayRecordRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ReplayRecordRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ReplayRecordRequest) GetConsumer() string {
+	if x != nil {
+		return x.Consumer
+	}
+	return ""
+}
+
+func (x *ReplayRecordRequest) GetTenantId() int64 {
+	if x != nil {
+		return x.TenantId
+	}
+	return 0
+}
+
+func (x *ReplayRecordRequest) GetCollectionId() string {
+	if x != nil {
+		return x.CollectionId
+	}
+	return ""
+}
+
+func (x *ReplayRecordRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ReplayRecordResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Delivery      *Delivery              `protobuf:"bytes,1,opt,name=delivery,proto3" json:"delivery,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayRecordResponse) Reset() {
+	*x = ReplayRecordResponse{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayRecordResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayRecordResponse) ProtoMessage() {}
+
+func (x *ReplayRecordResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayRecordResponse.ProtoReflect.Descriptor instead.
+func (*ReplayRecordResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ReplayRecordResponse) GetDelivery() *Delivery {
+	if x != nil {
+		return x.Delivery
+	}
+	return nil
+}
+
+type ExplainRecordRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	TenantId      int64                  `protobuf:"varint,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	CollectionId  string                 `protobuf:"bytes,3,opt,name=collection_id,json=collectionId,proto3" json:"collection_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRecordRequest) Reset() {
+	*x = ExplainRecordRequest{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRecordRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRecordRequest) ProtoMessage() {}
+
+func (x *ExplainRecordRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRecordRequest.ProtoReflect.Descriptor instead.
+func (*ExplainRecordRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ExplainRecordRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ExplainRecordRequest) GetTenantId() int64 {
+	if x != nil {
+		return x.TenantId
+	}
+	return 0
+}
+
+func (x *ExplainRecordRequest) GetCollectionId() string {
+	if x != nil {
+		return x.CollectionId
+	}
+	return ""
+}
+
+type ExplainRecordResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// False where the tenant's collection has no such row.
+	Found bool `protobuf:"varint,1,opt,name=found,proto3" json:"found,omitempty"`
+	// The key lives under another tenant or collection.
+	Elsewhere     bool  `protobuf:"varint,2,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"`
+	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Deleted       bool  `protobuf:"varint,4,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	SchemaVersion int64 `protobuf:"varint,5,opt,name=schema_version,json=schemaVersion,proto3" json:"schema_version,omitempty"`
+	Sequence      int64 `protobuf:"varint,6,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// The content in canonical form; empty where it has none, see refused.
+	Canonical   string `protobuf:"bytes,7,opt,name=canonical,proto3" json:"canonical,omitempty"`
+	ContentHash string `protobuf:"bytes,8,opt,name=content_hash,json=contentHash,proto3" json:"content_hash,omitempty"`
+	// Why the content has no canonical form.
+	Refused       string `protobuf:"bytes,9,opt,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRecordResponse) Reset() {
+	*x = ExplainRecordResponse{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRecordResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRecordResponse) ProtoMessage() {}
+
+func (x *ExplainRecordResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRecordResponse.ProtoReflect.Descriptor instead.
+func (*ExplainRecordResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ExplainRecordResponse) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
+}
+
+func (x *ExplainRecordResponse) GetElsewhere() bool {
+	if x != nil {
+		return x.Elsewhere
+	}
+	return false
+}
+
+func (x *ExplainRecordResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ExplainRecordResponse) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
+func (x *ExplainRecordResponse) GetSchemaVersion() int64 {
+	if x != nil {
+		return x.SchemaVersion
+	}
+	return 0
+}
+
+func (x *ExplainRecordResponse) GetSequence() int64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *ExplainRecordResponse) GetCanonical() string {
+	if x != nil {
+		return x.Canonical
+	}
+	return ""
+}
+
+func (x *ExplainRecordResponse) GetContentHash() string {
+	if x != nil {
+		return x.ContentHash
+	}
+	return ""
+}
+
+func (x *ExplainRecordResponse) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
 type CreateTaskResponse_Created struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Task  *Task                  `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
@@ -1842,7 +2597,7 @@ type CreateTaskResponse_Created struct {
 
 func (x *CreateTaskResponse_Created) Reset() {
 	*x = CreateTaskResponse_Created{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[26]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +2609,7 @@ func (x *CreateTaskResponse_Created) String() string {
 func (*CreateTaskResponse_Created) ProtoMessage() {}
 
 func (x *CreateTaskResponse_Created) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[26]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1896,7 +2651,7 @@ type CreateTaskResponse_LeftOut struct {
 
 func (x *CreateTaskResponse_LeftOut) Reset() {
 	*x = CreateTaskResponse_LeftOut{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[27]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1908,7 +2663,7 @@ func (x *CreateTaskResponse_LeftOut) String() string {
 func (*CreateTaskResponse_LeftOut) ProtoMessage() {}
 
 func (x *CreateTaskResponse_LeftOut) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[27]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,7 +2710,7 @@ type ListTargetsResponse_Target struct {
 
 func (x *ListTargetsResponse_Target) Reset() {
 	*x = ListTargetsResponse_Target{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[28]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2722,7 @@ func (x *ListTargetsResponse_Target) String() string {
 func (*ListTargetsResponse_Target) ProtoMessage() {}
 
 func (x *ListTargetsResponse_Target) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[28]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,13 +2910,82 @@ const file_lockstep_center_v1_admin_proto_rawDesc = "" +
 	"\atargets\x18\x01 \x03(\v2..lockstep.center.v1.ListTargetsResponse.TargetR\atargets\x1a>\n" +
 	"\x06Target\x12\x1a\n" +
 	"\bconsumer\x18\x01 \x01(\tR\bconsumer\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress*\x9e\x01\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xb5\x04\n" +
+	"\bDelivery\x12\x1f\n" +
+	"\vdelivery_id\x18\x01 \x01(\tR\n" +
+	"deliveryId\x12\x1a\n" +
+	"\bconsumer\x18\x02 \x01(\tR\bconsumer\x12\x1b\n" +
+	"\ttenant_id\x18\x03 \x01(\x03R\btenantId\x12#\n" +
+	"\rcollection_id\x18\x04 \x01(\tR\fcollectionId\x12\x10\n" +
+	"\x03key\x18\x05 \x01(\tR\x03key\x127\n" +
+	"\x05state\x18\x06 \x01(\x0e2!.lockstep.center.v1.DeliveryStateR\x05state\x12\x12\n" +
+	"\x04code\x18\a \x01(\tR\x04code\x12\x1a\n" +
+	"\battempts\x18\b \x01(\x05R\battempts\x12\x18\n" +
+	"\aoutcome\x18\t \x01(\tR\aoutcome\x12\x1a\n" +
+	"\brevision\x18\n" +
+	" \x01(\x03R\brevision\x12\x19\n" +
+	"\bevent_id\x18\v \x01(\tR\aeventId\x121\n" +
+	"\x06due_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\x129\n" +
+	"\n" +
+	"created_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
+	"\n" +
+	"updated_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x125\n" +
+	"\bended_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\"\x86\x02\n" +
+	"\x1bListFailedDeliveriesRequest\x12\x1a\n" +
+	"\bconsumer\x18\x01 \x01(\tR\bconsumer\x12\x1b\n" +
+	"\ttenant_id\x18\x02 \x01(\x03R\btenantId\x12#\n" +
+	"\rcollection_id\x18\x03 \x01(\tR\fcollectionId\x12\x12\n" +
+	"\x04code\x18\x04 \x01(\tR\x04code\x129\n" +
+	"\x06states\x18\x05 \x03(\x0e2!.lockstep.center.v1.DeliveryStateR\x06states\x12\x1b\n" +
+	"\tpage_size\x18\x06 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\"\x84\x01\n" +
+	"\x1cListFailedDeliveriesResponse\x12<\n" +
+	"\n" +
+	"deliveries\x18\x01 \x03(\v2\x1c.lockstep.center.v1.DeliveryR\n" +
+	"deliveries\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"P\n" +
+	"\x15ReplayDeliveryRequest\x12\x1f\n" +
+	"\vdelivery_id\x18\x01 \x01(\tR\n" +
+	"deliveryId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"R\n" +
+	"\x16ReplayDeliveryResponse\x128\n" +
+	"\bdelivery\x18\x01 \x01(\v2\x1c.lockstep.center.v1.DeliveryR\bdelivery\"\x9d\x01\n" +
+	"\x13ReplayRecordRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1a\n" +
+	"\bconsumer\x18\x02 \x01(\tR\bconsumer\x12\x1b\n" +
+	"\ttenant_id\x18\x03 \x01(\x03R\btenantId\x12#\n" +
+	"\rcollection_id\x18\x04 \x01(\tR\fcollectionId\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"P\n" +
+	"\x14ReplayRecordResponse\x128\n" +
+	"\bdelivery\x18\x01 \x01(\v2\x1c.lockstep.center.v1.DeliveryR\bdelivery\"j\n" +
+	"\x14ExplainRecordRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1b\n" +
+	"\ttenant_id\x18\x02 \x01(\x03R\btenantId\x12#\n" +
+	"\rcollection_id\x18\x03 \x01(\tR\fcollectionId\"\x9f\x02\n" +
+	"\x15ExplainRecordResponse\x12\x14\n" +
+	"\x05found\x18\x01 \x01(\bR\x05found\x12\x1c\n" +
+	"\telsewhere\x18\x02 \x01(\bR\telsewhere\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x18\n" +
+	"\adeleted\x18\x04 \x01(\bR\adeleted\x12%\n" +
+	"\x0eschema_version\x18\x05 \x01(\x03R\rschemaVersion\x12\x1a\n" +
+	"\bsequence\x18\x06 \x01(\x03R\bsequence\x12\x1c\n" +
+	"\tcanonical\x18\a \x01(\tR\tcanonical\x12!\n" +
+	"\fcontent_hash\x18\b \x01(\tR\vcontentHash\x12\x18\n" +
+	"\arefused\x18\t \x01(\tR\arefused*\x9e\x01\n" +
 	"\rManifestState\x12\x1e\n" +
 	"\x1aMANIFEST_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16MANIFEST_STATE_PENDING\x10\x01\x12\x1b\n" +
 	"\x17MANIFEST_STATE_COMPLETE\x10\x02\x12\x19\n" +
 	"\x15MANIFEST_STATE_FAILED\x10\x03\x12\x19\n" +
-	"\x15MANIFEST_STATE_PURGED\x10\x042\x9f\v\n" +
+	"\x15MANIFEST_STATE_PURGED\x10\x04*\xb7\x01\n" +
+	"\rDeliveryState\x12\x1e\n" +
+	"\x1aDELIVERY_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16DELIVERY_STATE_PENDING\x10\x01\x12\x1a\n" +
+	"\x16DELIVERY_STATE_SENDING\x10\x02\x12\x17\n" +
+	"\x13DELIVERY_STATE_DONE\x10\x03\x12\x19\n" +
+	"\x15DELIVERY_STATE_FAILED\x10\x04\x12\x1a\n" +
+	"\x16DELIVERY_STATE_DROPPED\x10\x052\xd7\x0f\n" +
 	"\fAdminService\x12q\n" +
 	"\n" +
 	"CreateTask\x12%.lockstep.center.v1.CreateTaskRequest\x1a&.lockstep.center.v1.CreateTaskResponse\"\x14\x82\xd3\xe4\x93\x02\x0e:\x01*\"\t/v1/tasks\x12o\n" +
@@ -2177,7 +3001,11 @@ const file_lockstep_center_v1_admin_proto_rawDesc = "" +
 	"\vListTenants\x12&.lockstep.center.v1.ListTenantsRequest\x1a'.lockstep.center.v1.ListTenantsResponse\"(\x82\xd3\xe4\x93\x02\"\x12 /v1/consumers/{consumer}/tenants\x12\x91\x01\n" +
 	"\tAddTenant\x12$.lockstep.center.v1.AddTenantRequest\x1a%.lockstep.center.v1.AddTenantResponse\"7\x82\xd3\xe4\x93\x021:\x01*\x1a,/v1/consumers/{consumer}/tenants/{tenant_id}\x12\x97\x01\n" +
 	"\fRemoveTenant\x12'.lockstep.center.v1.RemoveTenantRequest\x1a(.lockstep.center.v1.RemoveTenantResponse\"4\x82\xd3\xe4\x93\x02.*,/v1/consumers/{consumer}/tenants/{tenant_id}\x12s\n" +
-	"\vListTargets\x12&.lockstep.center.v1.ListTargetsRequest\x1a'.lockstep.center.v1.ListTargetsResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/targetsB\xbe\x01\n" +
+	"\vListTargets\x12&.lockstep.center.v1.ListTargetsRequest\x1a'.lockstep.center.v1.ListTargetsResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/targets\x12\x91\x01\n" +
+	"\x14ListFailedDeliveries\x12/.lockstep.center.v1.ListFailedDeliveriesRequest\x1a0.lockstep.center.v1.ListFailedDeliveriesResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/deliveries\x12\x97\x01\n" +
+	"\x0eReplayDelivery\x12).lockstep.center.v1.ReplayDeliveryRequest\x1a*.lockstep.center.v1.ReplayDeliveryResponse\".\x82\xd3\xe4\x93\x02(:\x01*\"#/v1/deliveries/{delivery_id}:replay\x12\x86\x01\n" +
+	"\fReplayRecord\x12'.lockstep.center.v1.ReplayRecordRequest\x1a(.lockstep.center.v1.ReplayRecordResponse\"#\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/records/{key}:replay\x12\x7f\n" +
+	"\rExplainRecord\x12(.lockstep.center.v1.ExplainRecordRequest\x1a).lockstep.center.v1.ExplainRecordResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/records/{key}B\xbe\x01\n" +
 	"\x16com.lockstep.center.v1B\n" +
 	"AdminProtoP\x01Z.lockstep.dev/proto/lockstep/center/v1;centerv1\xa2\x02\x03LCX\xaa\x02\x12Lockstep.Center.V1\xca\x02\x12Lockstep\\Center\\V1\xe2\x02\x1eLockstep\\Center\\V1\\GPBMetadata\xea\x02\x14Lockstep::Center::V1b\x06proto3"
 
@@ -2193,112 +3021,139 @@ func file_lockstep_center_v1_admin_proto_rawDescGZIP() []byte {
 	return file_lockstep_center_v1_admin_proto_rawDescData
 }
 
-var file_lockstep_center_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_lockstep_center_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_lockstep_center_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_lockstep_center_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_lockstep_center_v1_admin_proto_goTypes = []any{
-	(ManifestState)(0),                 // 0: lockstep.center.v1.ManifestState
-	(*CreateTaskRequest)(nil),          // 1: lockstep.center.v1.CreateTaskRequest
-	(*CreateTaskResponse)(nil),         // 2: lockstep.center.v1.CreateTaskResponse
-	(*Task)(nil),                       // 3: lockstep.center.v1.Task
-	(*Progress)(nil),                   // 4: lockstep.center.v1.Progress
-	(*GetTaskRequest)(nil),             // 5: lockstep.center.v1.GetTaskRequest
-	(*GetTaskResponse)(nil),            // 6: lockstep.center.v1.GetTaskResponse
-	(*ListTasksRequest)(nil),           // 7: lockstep.center.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),          // 8: lockstep.center.v1.ListTasksResponse
-	(*CancelTaskRequest)(nil),          // 9: lockstep.center.v1.CancelTaskRequest
-	(*CancelTaskResponse)(nil),         // 10: lockstep.center.v1.CancelTaskResponse
-	(*ListResultsRequest)(nil),         // 11: lockstep.center.v1.ListResultsRequest
-	(*Result)(nil),                     // 12: lockstep.center.v1.Result
-	(*ListResultsResponse)(nil),        // 13: lockstep.center.v1.ListResultsResponse
-	(*Grant)(nil),                      // 14: lockstep.center.v1.Grant
-	(*ListGrantsRequest)(nil),          // 15: lockstep.center.v1.ListGrantsRequest
-	(*ListGrantsResponse)(nil),         // 16: lockstep.center.v1.ListGrantsResponse
-	(*SetGrantRequest)(nil),            // 17: lockstep.center.v1.SetGrantRequest
-	(*SetGrantResponse)(nil),           // 18: lockstep.center.v1.SetGrantResponse
-	(*ListTenantsRequest)(nil),         // 19: lockstep.center.v1.ListTenantsRequest
-	(*ListTenantsResponse)(nil),        // 20: lockstep.center.v1.ListTenantsResponse
-	(*AddTenantRequest)(nil),           // 21: lockstep.center.v1.AddTenantRequest
-	(*AddTenantResponse)(nil),          // 22: lockstep.center.v1.AddTenantResponse
-	(*RemoveTenantRequest)(nil),        // 23: lockstep.center.v1.RemoveTenantRequest
-	(*RemoveTenantResponse)(nil),       // 24: lockstep.center.v1.RemoveTenantResponse
-	(*ListTargetsRequest)(nil),         // 25: lockstep.center.v1.ListTargetsRequest
-	(*ListTargetsResponse)(nil),        // 26: lockstep.center.v1.ListTargetsResponse
-	(*CreateTaskResponse_Created)(nil), // 27: lockstep.center.v1.CreateTaskResponse.Created
-	(*CreateTaskResponse_LeftOut)(nil), // 28: lockstep.center.v1.CreateTaskResponse.LeftOut
-	(*ListTargetsResponse_Target)(nil), // 29: lockstep.center.v1.ListTargetsResponse.Target
-	(v1.Scope)(0),                      // 30: lockstep.evidence.v1.Scope
-	(v1.Mode)(0),                       // 31: lockstep.evidence.v1.Mode
-	(v1.TaskState)(0),                  // 32: lockstep.evidence.v1.TaskState
-	(*timestamppb.Timestamp)(nil),      // 33: google.protobuf.Timestamp
-	(v1.Phase)(0),                      // 34: lockstep.evidence.v1.Phase
-	(*v1.ClassCount)(nil),              // 35: lockstep.evidence.v1.ClassCount
-	(v1.Verified)(0),                   // 36: lockstep.evidence.v1.Verified
-	(*v1.ErrorItem)(nil),               // 37: lockstep.evidence.v1.ErrorItem
-	(*v1.Envelope)(nil),                // 38: lockstep.evidence.v1.Envelope
+	(ManifestState)(0),                   // 0: lockstep.center.v1.ManifestState
+	(DeliveryState)(0),                   // 1: lockstep.center.v1.DeliveryState
+	(*CreateTaskRequest)(nil),            // 2: lockstep.center.v1.CreateTaskRequest
+	(*CreateTaskResponse)(nil),           // 3: lockstep.center.v1.CreateTaskResponse
+	(*Task)(nil),                         // 4: lockstep.center.v1.Task
+	(*Progress)(nil),                     // 5: lockstep.center.v1.Progress
+	(*GetTaskRequest)(nil),               // 6: lockstep.center.v1.GetTaskRequest
+	(*GetTaskResponse)(nil),              // 7: lockstep.center.v1.GetTaskResponse
+	(*ListTasksRequest)(nil),             // 8: lockstep.center.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),            // 9: lockstep.center.v1.ListTasksResponse
+	(*CancelTaskRequest)(nil),            // 10: lockstep.center.v1.CancelTaskRequest
+	(*CancelTaskResponse)(nil),           // 11: lockstep.center.v1.CancelTaskResponse
+	(*ListResultsRequest)(nil),           // 12: lockstep.center.v1.ListResultsRequest
+	(*Result)(nil),                       // 13: lockstep.center.v1.Result
+	(*ListResultsResponse)(nil),          // 14: lockstep.center.v1.ListResultsResponse
+	(*Grant)(nil),                        // 15: lockstep.center.v1.Grant
+	(*ListGrantsRequest)(nil),            // 16: lockstep.center.v1.ListGrantsRequest
+	(*ListGrantsResponse)(nil),           // 17: lockstep.center.v1.ListGrantsResponse
+	(*SetGrantRequest)(nil),              // 18: lockstep.center.v1.SetGrantRequest
+	(*SetGrantResponse)(nil),             // 19: lockstep.center.v1.SetGrantResponse
+	(*ListTenantsRequest)(nil),           // 20: lockstep.center.v1.ListTenantsRequest
+	(*ListTenantsResponse)(nil),          // 21: lockstep.center.v1.ListTenantsResponse
+	(*AddTenantRequest)(nil),             // 22: lockstep.center.v1.AddTenantRequest
+	(*AddTenantResponse)(nil),            // 23: lockstep.center.v1.AddTenantResponse
+	(*RemoveTenantRequest)(nil),          // 24: lockstep.center.v1.RemoveTenantRequest
+	(*RemoveTenantResponse)(nil),         // 25: lockstep.center.v1.RemoveTenantResponse
+	(*ListTargetsRequest)(nil),           // 26: lockstep.center.v1.ListTargetsRequest
+	(*ListTargetsResponse)(nil),          // 27: lockstep.center.v1.ListTargetsResponse
+	(*Delivery)(nil),                     // 28: lockstep.center.v1.Delivery
+	(*ListFailedDeliveriesRequest)(nil),  // 29: lockstep.center.v1.ListFailedDeliveriesRequest
+	(*ListFailedDeliveriesResponse)(nil), // 30: lockstep.center.v1.ListFailedDeliveriesResponse
+	(*ReplayDeliveryRequest)(nil),        // 31: lockstep.center.v1.ReplayDeliveryRequest
+	(*ReplayDeliveryResponse)(nil),       // 32: lockstep.center.v1.ReplayDeliveryResponse
+	(*ReplayRecordRequest)(nil),          // 33: lockstep.center.v1.ReplayRecordRequest
+	(*ReplayRecordResponse)(nil),         // 34: lockstep.center.v1.ReplayRecordResponse
+	(*ExplainRecordRequest)(nil),         // 35: lockstep.center.v1.ExplainRecordRequest
+	(*ExplainRecordResponse)(nil),        // 36: lockstep.center.v1.ExplainRecordResponse
+	(*CreateTaskResponse_Created)(nil),   // 37: lockstep.center.v1.CreateTaskResponse.Created
+	(*CreateTaskResponse_LeftOut)(nil),   // 38: lockstep.center.v1.CreateTaskResponse.LeftOut
+	(*ListTargetsResponse_Target)(nil),   // 39: lockstep.center.v1.ListTargetsResponse.Target
+	(v1.Scope)(0),                        // 40: lockstep.evidence.v1.Scope
+	(v1.Mode)(0),                         // 41: lockstep.evidence.v1.Mode
+	(v1.TaskState)(0),                    // 42: lockstep.evidence.v1.TaskState
+	(*timestamppb.Timestamp)(nil),        // 43: google.protobuf.Timestamp
+	(v1.Phase)(0),                        // 44: lockstep.evidence.v1.Phase
+	(*v1.ClassCount)(nil),                // 45: lockstep.evidence.v1.ClassCount
+	(v1.Verified)(0),                     // 46: lockstep.evidence.v1.Verified
+	(*v1.ErrorItem)(nil),                 // 47: lockstep.evidence.v1.ErrorItem
+	(*v1.Envelope)(nil),                  // 48: lockstep.evidence.v1.Envelope
 }
 var file_lockstep_center_v1_admin_proto_depIdxs = []int32{
-	30, // 0: lockstep.center.v1.CreateTaskRequest.scope:type_name -> lockstep.evidence.v1.Scope
-	31, // 1: lockstep.center.v1.CreateTaskRequest.mode:type_name -> lockstep.evidence.v1.Mode
-	27, // 2: lockstep.center.v1.CreateTaskResponse.tasks:type_name -> lockstep.center.v1.CreateTaskResponse.Created
-	28, // 3: lockstep.center.v1.CreateTaskResponse.left_out:type_name -> lockstep.center.v1.CreateTaskResponse.LeftOut
-	30, // 4: lockstep.center.v1.Task.scope:type_name -> lockstep.evidence.v1.Scope
-	31, // 5: lockstep.center.v1.Task.mode:type_name -> lockstep.evidence.v1.Mode
-	32, // 6: lockstep.center.v1.Task.state:type_name -> lockstep.evidence.v1.TaskState
+	40, // 0: lockstep.center.v1.CreateTaskRequest.scope:type_name -> lockstep.evidence.v1.Scope
+	41, // 1: lockstep.center.v1.CreateTaskRequest.mode:type_name -> lockstep.evidence.v1.Mode
+	37, // 2: lockstep.center.v1.CreateTaskResponse.tasks:type_name -> lockstep.center.v1.CreateTaskResponse.Created
+	38, // 3: lockstep.center.v1.CreateTaskResponse.left_out:type_name -> lockstep.center.v1.CreateTaskResponse.LeftOut
+	40, // 4: lockstep.center.v1.Task.scope:type_name -> lockstep.evidence.v1.Scope
+	41, // 5: lockstep.center.v1.Task.mode:type_name -> lockstep.evidence.v1.Mode
+	42, // 6: lockstep.center.v1.Task.state:type_name -> lockstep.evidence.v1.TaskState
 	0,  // 7: lockstep.center.v1.Task.manifest_state:type_name -> lockstep.center.v1.ManifestState
-	33, // 8: lockstep.center.v1.Task.window_start:type_name -> google.protobuf.Timestamp
-	33, // 9: lockstep.center.v1.Task.created_at:type_name -> google.protobuf.Timestamp
-	33, // 10: lockstep.center.v1.Task.updated_at:type_name -> google.protobuf.Timestamp
-	33, // 11: lockstep.center.v1.Task.ended_at:type_name -> google.protobuf.Timestamp
-	33, // 12: lockstep.center.v1.Task.lease_until:type_name -> google.protobuf.Timestamp
-	33, // 13: lockstep.center.v1.Task.next_dispatch_at:type_name -> google.protobuf.Timestamp
-	4,  // 14: lockstep.center.v1.Task.progress:type_name -> lockstep.center.v1.Progress
-	34, // 15: lockstep.center.v1.Progress.phase:type_name -> lockstep.evidence.v1.Phase
-	35, // 16: lockstep.center.v1.Progress.counts:type_name -> lockstep.evidence.v1.ClassCount
-	33, // 17: lockstep.center.v1.Progress.reported_at:type_name -> google.protobuf.Timestamp
-	36, // 18: lockstep.center.v1.Progress.verified:type_name -> lockstep.evidence.v1.Verified
-	33, // 19: lockstep.center.v1.Progress.started_at:type_name -> google.protobuf.Timestamp
-	3,  // 20: lockstep.center.v1.GetTaskResponse.task:type_name -> lockstep.center.v1.Task
-	32, // 21: lockstep.center.v1.ListTasksRequest.states:type_name -> lockstep.evidence.v1.TaskState
-	3,  // 22: lockstep.center.v1.ListTasksResponse.tasks:type_name -> lockstep.center.v1.Task
-	3,  // 23: lockstep.center.v1.CancelTaskResponse.task:type_name -> lockstep.center.v1.Task
-	32, // 24: lockstep.center.v1.Result.state:type_name -> lockstep.evidence.v1.TaskState
-	4,  // 25: lockstep.center.v1.Result.figures:type_name -> lockstep.center.v1.Progress
-	37, // 26: lockstep.center.v1.Result.items:type_name -> lockstep.evidence.v1.ErrorItem
-	33, // 27: lockstep.center.v1.Result.received_at:type_name -> google.protobuf.Timestamp
-	38, // 28: lockstep.center.v1.Result.report:type_name -> lockstep.evidence.v1.Envelope
-	12, // 29: lockstep.center.v1.ListResultsResponse.results:type_name -> lockstep.center.v1.Result
-	33, // 30: lockstep.center.v1.Grant.updated_at:type_name -> google.protobuf.Timestamp
-	14, // 31: lockstep.center.v1.ListGrantsResponse.grants:type_name -> lockstep.center.v1.Grant
-	14, // 32: lockstep.center.v1.SetGrantResponse.grant:type_name -> lockstep.center.v1.Grant
-	29, // 33: lockstep.center.v1.ListTargetsResponse.targets:type_name -> lockstep.center.v1.ListTargetsResponse.Target
-	3,  // 34: lockstep.center.v1.CreateTaskResponse.Created.task:type_name -> lockstep.center.v1.Task
-	1,  // 35: lockstep.center.v1.AdminService.CreateTask:input_type -> lockstep.center.v1.CreateTaskRequest
-	5,  // 36: lockstep.center.v1.AdminService.GetTask:input_type -> lockstep.center.v1.GetTaskRequest
-	7,  // 37: lockstep.center.v1.AdminService.ListTasks:input_type -> lockstep.center.v1.ListTasksRequest
-	9,  // 38: lockstep.center.v1.AdminService.CancelTask:input_type -> lockstep.center.v1.CancelTaskRequest
-	11, // 39: lockstep.center.v1.AdminService.ListResults:input_type -> lockstep.center.v1.ListResultsRequest
-	15, // 40: lockstep.center.v1.AdminService.ListGrants:input_type -> lockstep.center.v1.ListGrantsRequest
-	17, // 41: lockstep.center.v1.AdminService.SetGrant:input_type -> lockstep.center.v1.SetGrantRequest
-	19, // 42: lockstep.center.v1.AdminService.ListTenants:input_type -> lockstep.center.v1.ListTenantsRequest
-	21, // 43: lockstep.center.v1.AdminService.AddTenant:input_type -> lockstep.center.v1.AddTenantRequest
-	23, // 44: lockstep.center.v1.AdminService.RemoveTenant:input_type -> lockstep.center.v1.RemoveTenantRequest
-	25, // 45: lockstep.center.v1.AdminService.ListTargets:input_type -> lockstep.center.v1.ListTargetsRequest
-	2,  // 46: lockstep.center.v1.AdminService.CreateTask:output_type -> lockstep.center.v1.CreateTaskResponse
-	6,  // 47: lockstep.center.v1.AdminService.GetTask:output_type -> lockstep.center.v1.GetTaskResponse
-	8,  // 48: lockstep.center.v1.AdminService.ListTasks:output_type -> lockstep.center.v1.ListTasksResponse
-	10, // 49: lockstep.center.v1.AdminService.CancelTask:output_type -> lockstep.center.v1.CancelTaskResponse
-	13, // 50: lockstep.center.v1.AdminService.ListResults:output_type -> lockstep.center.v1.ListResultsResponse
-	16, // 51: lockstep.center.v1.AdminService.ListGrants:output_type -> lockstep.center.v1.ListGrantsResponse
-	18, // 52: lockstep.center.v1.AdminService.SetGrant:output_type -> lockstep.center.v1.SetGrantResponse
-	20, // 53: lockstep.center.v1.AdminService.ListTenants:output_type -> lockstep.center.v1.ListTenantsResponse
-	22, // 54: lockstep.center.v1.AdminService.AddTenant:output_type -> lockstep.center.v1.AddTenantResponse
-	24, // 55: lockstep.center.v1.AdminService.RemoveTenant:output_type -> lockstep.center.v1.RemoveTenantResponse
-	26, // 56: lockstep.center.v1.AdminService.ListTargets:output_type -> lockstep.center.v1.ListTargetsResponse
-	46, // [46:57] is the sub-list for method output_type
-	35, // [35:46] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	43, // 8: lockstep.center.v1.Task.window_start:type_name -> google.protobuf.Timestamp
+	43, // 9: lockstep.center.v1.Task.created_at:type_name -> google.protobuf.Timestamp
+	43, // 10: lockstep.center.v1.Task.updated_at:type_name -> google.protobuf.Timestamp
+	43, // 11: lockstep.center.v1.Task.ended_at:type_name -> google.protobuf.Timestamp
+	43, // 12: lockstep.center.v1.Task.lease_until:type_name -> google.protobuf.Timestamp
+	43, // 13: lockstep.center.v1.Task.next_dispatch_at:type_name -> google.protobuf.Timestamp
+	5,  // 14: lockstep.center.v1.Task.progress:type_name -> lockstep.center.v1.Progress
+	44, // 15: lockstep.center.v1.Progress.phase:type_name -> lockstep.evidence.v1.Phase
+	45, // 16: lockstep.center.v1.Progress.counts:type_name -> lockstep.evidence.v1.ClassCount
+	43, // 17: lockstep.center.v1.Progress.reported_at:type_name -> google.protobuf.Timestamp
+	46, // 18: lockstep.center.v1.Progress.verified:type_name -> lockstep.evidence.v1.Verified
+	43, // 19: lockstep.center.v1.Progress.started_at:type_name -> google.protobuf.Timestamp
+	4,  // 20: lockstep.center.v1.GetTaskResponse.task:type_name -> lockstep.center.v1.Task
+	42, // 21: lockstep.center.v1.ListTasksRequest.states:type_name -> lockstep.evidence.v1.TaskState
+	4,  // 22: lockstep.center.v1.ListTasksResponse.tasks:type_name -> lockstep.center.v1.Task
+	4,  // 23: lockstep.center.v1.CancelTaskResponse.task:type_name -> lockstep.center.v1.Task
+	42, // 24: lockstep.center.v1.Result.state:type_name -> lockstep.evidence.v1.TaskState
+	5,  // 25: lockstep.center.v1.Result.figures:type_name -> lockstep.center.v1.Progress
+	47, // 26: lockstep.center.v1.Result.items:type_name -> lockstep.evidence.v1.ErrorItem
+	43, // 27: lockstep.center.v1.Result.received_at:type_name -> google.protobuf.Timestamp
+	48, // 28: lockstep.center.v1.Result.report:type_name -> lockstep.evidence.v1.Envelope
+	13, // 29: lockstep.center.v1.ListResultsResponse.results:type_name -> lockstep.center.v1.Result
+	43, // 30: lockstep.center.v1.Grant.updated_at:type_name -> google.protobuf.Timestamp
+	15, // 31: lockstep.center.v1.ListGrantsResponse.grants:type_name -> lockstep.center.v1.Grant
+	15, // 32: lockstep.center.v1.SetGrantResponse.grant:type_name -> lockstep.center.v1.Grant
+	39, // 33: lockstep.center.v1.ListTargetsResponse.targets:type_name -> lockstep.center.v1.ListTargetsResponse.Target
+	1,  // 34: lockstep.center.v1.Delivery.state:type_name -> lockstep.center.v1.DeliveryState
+	43, // 35: lockstep.center.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
+	43, // 36: lockstep.center.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
+	43, // 37: lockstep.center.v1.Delivery.updated_at:type_name -> google.protobuf.Timestamp
+	43, // 38: lockstep.center.v1.Delivery.ended_at:type_name -> google.protobuf.Timestamp
+	1,  // 39: lockstep.center.v1.ListFailedDeliveriesRequest.states:type_name -> lockstep.center.v1.DeliveryState
+	28, // 40: lockstep.center.v1.ListFailedDeliveriesResponse.deliveries:type_name -> lockstep.center.v1.Delivery
+	28, // 41: lockstep.center.v1.ReplayDeliveryResponse.delivery:type_name -> lockstep.center.v1.Delivery
+	28, // 42: lockstep.center.v1.ReplayRecordResponse.delivery:type_name -> lockstep.center.v1.Delivery
+	4,  // 43: lockstep.center.v1.CreateTaskResponse.Created.task:type_name -> lockstep.center.v1.Task
+	2,  // 44: lockstep.center.v1.AdminService.CreateTask:input_type -> lockstep.center.v1.CreateTaskRequest
+	6,  // 45: lockstep.center.v1.AdminService.GetTask:input_type -> lockstep.center.v1.GetTaskRequest
+	8,  // 46: lockstep.center.v1.AdminService.ListTasks:input_type -> lockstep.center.v1.ListTasksRequest
+	10, // 47: lockstep.center.v1.AdminService.CancelTask:input_type -> lockstep.center.v1.CancelTaskRequest
+	12, // 48: lockstep.center.v1.AdminService.ListResults:input_type -> lockstep.center.v1.ListResultsRequest
+	16, // 49: lockstep.center.v1.AdminService.ListGrants:input_type -> lockstep.center.v1.ListGrantsRequest
+	18, // 50: lockstep.center.v1.AdminService.SetGrant:input_type -> lockstep.center.v1.SetGrantRequest
+	20, // 51: lockstep.center.v1.AdminService.ListTenants:input_type -> lockstep.center.v1.ListTenantsRequest
+	22, // 52: lockstep.center.v1.AdminService.AddTenant:input_type -> lockstep.center.v1.AddTenantRequest
+	24, // 53: lockstep.center.v1.AdminService.RemoveTenant:input_type -> lockstep.center.v1.RemoveTenantRequest
+	26, // 54: lockstep.center.v1.AdminService.ListTargets:input_type -> lockstep.center.v1.ListTargetsRequest
+	29, // 55: lockstep.center.v1.AdminService.ListFailedDeliveries:input_type -> lockstep.center.v1.ListFailedDeliveriesRequest
+	31, // 56: lockstep.center.v1.AdminService.ReplayDelivery:input_type -> lockstep.center.v1.ReplayDeliveryRequest
+	33, // 57: lockstep.center.v1.AdminService.ReplayRecord:input_type -> lockstep.center.v1.ReplayRecordRequest
+	35, // 58: lockstep.center.v1.AdminService.ExplainRecord:input_type -> lockstep.center.v1.ExplainRecordRequest
+	3,  // 59: lockstep.center.v1.AdminService.CreateTask:output_type -> lockstep.center.v1.CreateTaskResponse
+	7,  // 60: lockstep.center.v1.AdminService.GetTask:output_type -> lockstep.center.v1.GetTaskResponse
+	9,  // 61: lockstep.center.v1.AdminService.ListTasks:output_type -> lockstep.center.v1.ListTasksResponse
+	11, // 62: lockstep.center.v1.AdminService.CancelTask:output_type -> lockstep.center.v1.CancelTaskResponse
+	14, // 63: lockstep.center.v1.AdminService.ListResults:output_type -> lockstep.center.v1.ListResultsResponse
+	17, // 64: lockstep.center.v1.AdminService.ListGrants:output_type -> lockstep.center.v1.ListGrantsResponse
+	19, // 65: lockstep.center.v1.AdminService.SetGrant:output_type -> lockstep.center.v1.SetGrantResponse
+	21, // 66: lockstep.center.v1.AdminService.ListTenants:output_type -> lockstep.center.v1.ListTenantsResponse
+	23, // 67: lockstep.center.v1.AdminService.AddTenant:output_type -> lockstep.center.v1.AddTenantResponse
+	25, // 68: lockstep.center.v1.AdminService.RemoveTenant:output_type -> lockstep.center.v1.RemoveTenantResponse
+	27, // 69: lockstep.center.v1.AdminService.ListTargets:output_type -> lockstep.center.v1.ListTargetsResponse
+	30, // 70: lockstep.center.v1.AdminService.ListFailedDeliveries:output_type -> lockstep.center.v1.ListFailedDeliveriesResponse
+	32, // 71: lockstep.center.v1.AdminService.ReplayDelivery:output_type -> lockstep.center.v1.ReplayDeliveryResponse
+	34, // 72: lockstep.center.v1.AdminService.ReplayRecord:output_type -> lockstep.center.v1.ReplayRecordResponse
+	36, // 73: lockstep.center.v1.AdminService.ExplainRecord:output_type -> lockstep.center.v1.ExplainRecordResponse
+	59, // [59:74] is the sub-list for method output_type
+	44, // [44:59] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_lockstep_center_v1_admin_proto_init() }
@@ -2311,8 +3166,8 @@ func file_lockstep_center_v1_admin_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lockstep_center_v1_admin_proto_rawDesc), len(file_lockstep_center_v1_admin_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   29,
+			NumEnums:      2,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,17 +21,21 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_CreateTask_FullMethodName   = "/lockstep.center.v1.AdminService/CreateTask"
-	AdminService_GetTask_FullMethodName      = "/lockstep.center.v1.AdminService/GetTask"
-	AdminService_ListTasks_FullMethodName    = "/lockstep.center.v1.AdminService/ListTasks"
-	AdminService_CancelTask_FullMethodName   = "/lockstep.center.v1.AdminService/CancelTask"
-	AdminService_ListResults_FullMethodName  = "/lockstep.center.v1.AdminService/ListResults"
-	AdminService_ListGrants_FullMethodName   = "/lockstep.center.v1.AdminService/ListGrants"
-	AdminService_SetGrant_FullMethodName     = "/lockstep.center.v1.AdminService/SetGrant"
-	AdminService_ListTenants_FullMethodName  = "/lockstep.center.v1.AdminService/ListTenants"
-	AdminService_AddTenant_FullMethodName    = "/lockstep.center.v1.AdminService/AddTenant"
-	AdminService_RemoveTenant_FullMethodName = "/lockstep.center.v1.AdminService/RemoveTenant"
-	AdminService_ListTargets_FullMethodName  = "/lockstep.center.v1.AdminService/ListTargets"
+	AdminService_CreateTask_FullMethodName           = "/lockstep.center.v1.AdminService/CreateTask"
+	AdminService_GetTask_FullMethodName              = "/lockstep.center.v1.AdminService/GetTask"
+	AdminService_ListTasks_FullMethodName            = "/lockstep.center.v1.AdminService/ListTasks"
+	AdminService_CancelTask_FullMethodName           = "/lockstep.center.v1.AdminService/CancelTask"
+	AdminService_ListResults_FullMethodName          = "/lockstep.center.v1.AdminService/ListResults"
+	AdminService_ListGrants_FullMethodName           = "/lockstep.center.v1.AdminService/ListGrants"
+	AdminService_SetGrant_FullMethodName             = "/lockstep.center.v1.AdminService/SetGrant"
+	AdminService_ListTenants_FullMethodName          = "/lockstep.center.v1.AdminService/ListTenants"
+	AdminService_AddTenant_FullMethodName            = "/lockstep.center.v1.AdminService/AddTenant"
+	AdminService_RemoveTenant_FullMethodName         = "/lockstep.center.v1.AdminService/RemoveTenant"
+	AdminService_ListTargets_FullMethodName          = "/lockstep.center.v1.AdminService/ListTargets"
+	AdminService_ListFailedDeliveries_FullMethodName = "/lockstep.center.v1.AdminService/ListFailedDeliveries"
+	AdminService_ReplayDelivery_FullMethodName       = "/lockstep.center.v1.AdminService/ReplayDelivery"
+	AdminService_ReplayRecord_FullMethodName         = "/lockstep.center.v1.AdminService/ReplayRecord"
+	AdminService_ExplainRecord_FullMethodName        = "/lockstep.center.v1.AdminService/ExplainRecord"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -57,6 +61,15 @@ type AdminServiceClient interface {
 	RemoveTenant(ctx context.Context, in *RemoveTenantRequest, opts ...grpc.CallOption) (*RemoveTenantResponse, error)
 	// Registered dispatch targets, from the configuration.
 	ListTargets(ctx context.Context, in *ListTargetsRequest, opts ...grpc.CallOption) (*ListTargetsResponse, error)
+	// Deliveries that were given up, unless other states are asked for. Newest
+	// first, keyset paging.
+	ListFailedDeliveries(ctx context.Context, in *ListFailedDeliveriesRequest, opts ...grpc.CallOption) (*ListFailedDeliveriesResponse, error)
+	// Sends a record again that a delivery was about. The grant is checked first.
+	ReplayDelivery(ctx context.Context, in *ReplayDeliveryRequest, opts ...grpc.CallOption) (*ReplayDeliveryResponse, error)
+	// Sends a record's current value to a consumer. The grant is checked first.
+	ReplayRecord(ctx context.Context, in *ReplayRecordRequest, opts ...grpc.CallOption) (*ReplayRecordResponse, error)
+	// The current row and its content. For operators: it shows content.
+	ExplainRecord(ctx context.Context, in *ExplainRecordRequest, opts ...grpc.CallOption) (*ExplainRecordResponse, error)
 }
 
 type adminServiceClient struct {
@@ -177,6 +190,46 @@ func (c *adminServiceClient) ListTargets(ctx context.Context, in *ListTargetsReq
 	return out, nil
 }
 
+func (c *adminServiceClient) ListFailedDeliveries(ctx context.Context, in *ListFailedDeliveriesRequest, opts ...grpc.CallOption) (*ListFailedDeliveriesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListFailedDeliveriesResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListFailedDeliveries_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ReplayDelivery(ctx context.Context, in *ReplayDeliveryRequest, opts ...grpc.CallOption) (*ReplayDeliveryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplayDeliveryResponse)
+	err := c.cc.Invoke(ctx, AdminService_ReplayDelivery_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ReplayRecord(ctx context.Context, in *ReplayRecordRequest, opts ...grpc.CallOption) (*ReplayRecordResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplayRecordResponse)
+	err := c.cc.Invoke(ctx, AdminService_ReplayRecord_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ExplainRecord(ctx context.Context, in *ExplainRecordRequest, opts ...grpc.CallOption) (*ExplainRecordResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainRecordResponse)
+	err := c.cc.Invoke(ctx, AdminService_ExplainRecord_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -200,6 +253,15 @@ type AdminServiceServer interface {
 	RemoveTenant(context.Context, *RemoveTenantRequest) (*RemoveTenantResponse, error)
 	// Registered dispatch targets, from the configuration.
 	ListTargets(context.Context, *ListTargetsRequest) (*ListTargetsResponse, error)
+	// Deliveries that were given up, unless other states are asked for. Newest
+	// first, keyset paging.
+	ListFailedDeliveries(context.Context, *ListFailedDeliveriesRequest) (*ListFailedDeliveriesResponse, error)
+	// Sends a record again that a delivery was about. The grant is checked first.
+	ReplayDelivery(context.Context, *ReplayDeliveryRequest) (*ReplayDeliveryResponse, error)
+	// Sends a record's current value to a consumer. The grant is checked first.
+	ReplayRecord(context.Context, *ReplayRecordRequest) (*ReplayRecordResponse, error)
+	// The current row and its content. For operators: it shows content.
+	ExplainRecord(context.Context, *ExplainRecordRequest) (*ExplainRecordResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -242,6 +304,18 @@ func (UnimplementedAdminServiceServer) RemoveTenant(context.Context, *RemoveTena
 }
 func (UnimplementedAdminServiceServer) ListTargets(context.Context, *ListTargetsRequest) (*ListTargetsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListTargets not implemented")
+}
+func (UnimplementedAdminServiceServer) ListFailedDeliveries(context.Context, *ListFailedDeliveriesRequest) (*ListFailedDeliveriesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListFailedDeliveries not implemented")
+}
+func (UnimplementedAdminServiceServer) ReplayDelivery(context.Context, *ReplayDeliveryRequest) (*ReplayDeliveryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReplayDelivery not implemented")
+}
+func (UnimplementedAdminServiceServer) ReplayRecord(context.Context, *ReplayRecordRequest) (*ReplayRecordResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReplayRecord not implemented")
+}
+func (UnimplementedAdminServiceServer) ExplainRecord(context.Context, *ExplainRecordRequest) (*ExplainRecordResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainRecord not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -462,6 +536,78 @@ func _AdminService_ListTargets_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListFailedDeliveries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListFailedDeliveriesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListFailedDeliveries(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListFailedDeliveries_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListFailedDeliveries(ctx, req.(*ListFailedDeliveriesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ReplayDelivery_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplayDeliveryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ReplayDelivery(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ReplayDelivery_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ReplayDelivery(ctx, req.(*ReplayDeliveryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ReplayRecord_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplayRecordRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ReplayRecord(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ReplayRecord_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ReplayRecord(ctx, req.(*ReplayRecordRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ExplainRecord_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainRecordRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ExplainRecord(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ExplainRecord_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ExplainRecord(ctx, req.(*ExplainRecordRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -512,6 +658,22 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListTargets",
 			Handler:    _AdminService_ListTargets_Handler,
+		},
+		{
+			MethodName: "ListFailedDeliveries",
+			Handler:    _AdminService_ListFailedDeliveries_Handler,
+		},
+		{
+			MethodName: "ReplayDelivery",
+			Handler:    _AdminService_ReplayDelivery_Handler,
+		},
+		{
+			MethodName: "ReplayRecord",
+			Handler:    _AdminService_ReplayRecord_Handler,
+		},
+		{
+			MethodName: "ExplainRecord",
+			Handler:    _AdminService_ExplainRecord_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

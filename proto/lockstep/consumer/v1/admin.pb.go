@@ -1040,6 +1040,1000 @@ func (x *ResumeWorkResponse) GetWork() *Work {
 	return nil
 }
 
+type ListRetiredRequest struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	TenantId     int64                  `protobuf:"varint,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	CollectionId string                 `protobuf:"bytes,2,opt,name=collection_id,json=collectionId,proto3" json:"collection_id,omitempty"`
+	// Default 100, most 500.
+	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The last key seen.
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRetiredRequest) Reset() {
+	*x = ListRetiredRequest{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRetiredRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRetiredRequest) ProtoMessage() {}
+
+func (x *ListRetiredRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRetiredRequest.ProtoReflect.Descriptor instead.
+func (*ListRetiredRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ListRetiredRequest) GetTenantId() int64 {
+	if x != nil {
+		return x.TenantId
+	}
+	return 0
+}
+
+func (x *ListRetiredRequest) GetCollectionId() string {
+	if x != nil {
+		return x.CollectionId
+	}
+	return ""
+}
+
+func (x *ListRetiredRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListRetiredRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type RetiredRow struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Key         string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Revision    int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	ContentHash string                 `protobuf:"bytes,3,opt,name=content_hash,json=contentHash,proto3" json:"content_hash,omitempty"`
+	Deleted     bool                   `protobuf:"varint,4,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	RetiredAt   *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=retired_at,json=retiredAt,proto3" json:"retired_at,omitempty"`
+	// The absence proof that it was retired by.
+	ProofId string `protobuf:"bytes,6,opt,name=proof_id,json=proofId,proto3" json:"proof_id,omitempty"`
+	// What a delivered word has to be above to bring the row back.
+	Floor         *HighWater `protobuf:"bytes,7,opt,name=floor,proto3" json:"floor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetiredRow) Reset() {
+	*x = RetiredRow{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetiredRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetiredRow) ProtoMessage() {}
+
+func (x *RetiredRow) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetiredRow.ProtoReflect.Descriptor instead.
+func (*RetiredRow) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RetiredRow) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *RetiredRow) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *RetiredRow) GetContentHash() string {
+	if x != nil {
+		return x.ContentHash
+	}
+	return ""
+}
+
+func (x *RetiredRow) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
+func (x *RetiredRow) GetRetiredAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RetiredAt
+	}
+	return nil
+}
+
+func (x *RetiredRow) GetProofId() string {
+	if x != nil {
+		return x.ProofId
+	}
+	return ""
+}
+
+func (x *RetiredRow) GetFloor() *HighWater {
+	if x != nil {
+		return x.Floor
+	}
+	return nil
+}
+
+// The highest word that verified documents stated about a record.
+type HighWater struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	CenterEpoch int64                  `protobuf:"varint,1,opt,name=center_epoch,json=centerEpoch,proto3" json:"center_epoch,omitempty"`
+	Revision    int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The record was retired at it.
+	Retired       bool `protobuf:"varint,3,opt,name=retired,proto3" json:"retired,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HighWater) Reset() {
+	*x = HighWater{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HighWater) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HighWater) ProtoMessage() {}
+
+func (x *HighWater) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HighWater.ProtoReflect.Descriptor instead.
+func (*HighWater) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *HighWater) GetCenterEpoch() int64 {
+	if x != nil {
+		return x.CenterEpoch
+	}
+	return 0
+}
+
+func (x *HighWater) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *HighWater) GetRetired() bool {
+	if x != nil {
+		return x.Retired
+	}
+	return false
+}
+
+type ListRetiredResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          []*RetiredRow          `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRetiredResponse) Reset() {
+	*x = ListRetiredResponse{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRetiredResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRetiredResponse) ProtoMessage() {}
+
+func (x *ListRetiredResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRetiredResponse.ProtoReflect.Descriptor instead.
+func (*ListRetiredResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ListRetiredResponse) GetRows() []*RetiredRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *ListRetiredResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type RestoreRetiredRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	TenantId      int64                  `protobuf:"varint,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	CollectionId  string                 `protobuf:"bytes,3,opt,name=collection_id,json=collectionId,proto3" json:"collection_id,omitempty"`
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreRetiredRequest) Reset() {
+	*x = RestoreRetiredRequest{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreRetiredRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreRetiredRequest) ProtoMessage() {}
+
+func (x *RestoreRetiredRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreRetiredRequest.ProtoReflect.Descriptor instead.
+func (*RestoreRetiredRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RestoreRetiredRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *RestoreRetiredRequest) GetTenantId() int64 {
+	if x != nil {
+		return x.TenantId
+	}
+	return 0
+}
+
+func (x *RestoreRetiredRequest) GetCollectionId() string {
+	if x != nil {
+		return x.CollectionId
+	}
+	return ""
+}
+
+func (x *RestoreRetiredRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type RestoreRetiredResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreRetiredResponse) Reset() {
+	*x = RestoreRetiredResponse{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreRetiredResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreRetiredResponse) ProtoMessage() {}
+
+func (x *RestoreRetiredResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreRetiredResponse.ProtoReflect.Descriptor instead.
+func (*RestoreRetiredResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+type ListQuarantinedRequest struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	TenantId     int64                  `protobuf:"varint,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	CollectionId string                 `protobuf:"bytes,2,opt,name=collection_id,json=collectionId,proto3" json:"collection_id,omitempty"`
+	// Default 100, most 500.
+	PageSize      int32  `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListQuarantinedRequest) Reset() {
+	*x = ListQuarantinedRequest{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListQuarantinedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListQuarantinedRequest) ProtoMessage() {}
+
+func (x *ListQuarantinedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListQuarantinedRequest.ProtoReflect.Descriptor instead.
+func (*ListQuarantinedRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ListQuarantinedRequest) GetTenantId() int64 {
+	if x != nil {
+		return x.TenantId
+	}
+	return 0
+}
+
+func (x *ListQuarantinedRequest) GetCollectionId() string {
+	if x != nil {
+		return x.CollectionId
+	}
+	return ""
+}
+
+func (x *ListQuarantinedRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListQuarantinedRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type QuarantinedRecord struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	TaskId       string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	CollectionId string                 `protobuf:"bytes,2,opt,name=collection_id,json=collectionId,proto3" json:"collection_id,omitempty"`
+	// As in the task's ledger.
+	Outcome       *Outcome `protobuf:"bytes,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuarantinedRecord) Reset() {
+	*x = QuarantinedRecord{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuarantinedRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuarantinedRecord) ProtoMessage() {}
+
+func (x *QuarantinedRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuarantinedRecord.ProtoReflect.Descriptor instead.
+func (*QuarantinedRecord) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *QuarantinedRecord) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *QuarantinedRecord) GetCollectionId() string {
+	if x != nil {
+		return x.CollectionId
+	}
+	return ""
+}
+
+func (x *QuarantinedRecord) GetOutcome() *Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+type ListQuarantinedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Records       []*QuarantinedRecord   `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListQuarantinedResponse) Reset() {
+	*x = ListQuarantinedResponse{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListQuarantinedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListQuarantinedResponse) ProtoMessage() {}
+
+func (x *ListQuarantinedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListQuarantinedResponse.ProtoReflect.Descriptor instead.
+func (*ListQuarantinedResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ListQuarantinedResponse) GetRecords() []*QuarantinedRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *ListQuarantinedResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type RetryQuarantinedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	TenantId      int64                  `protobuf:"varint,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	CollectionId  string                 `protobuf:"bytes,3,opt,name=collection_id,json=collectionId,proto3" json:"collection_id,omitempty"`
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryQuarantinedRequest) Reset() {
+	*x = RetryQuarantinedRequest{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryQuarantinedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryQuarantinedRequest) ProtoMessage() {}
+
+func (x *RetryQuarantinedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryQuarantinedRequest.ProtoReflect.Descriptor instead.
+func (*RetryQuarantinedRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *RetryQuarantinedRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *RetryQuarantinedRequest) GetTenantId() int64 {
+	if x != nil {
+		return x.TenantId
+	}
+	return 0
+}
+
+func (x *RetryQuarantinedRequest) GetCollectionId() string {
+	if x != nil {
+		return x.CollectionId
+	}
+	return ""
+}
+
+func (x *RetryQuarantinedRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type RetryQuarantinedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ledger rows that were taken off the list.
+	Reopened      int32 `protobuf:"varint,1,opt,name=reopened,proto3" json:"reopened,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryQuarantinedResponse) Reset() {
+	*x = RetryQuarantinedResponse{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryQuarantinedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryQuarantinedResponse) ProtoMessage() {}
+
+func (x *RetryQuarantinedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryQuarantinedResponse.ProtoReflect.Descriptor instead.
+func (*RetryQuarantinedResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *RetryQuarantinedResponse) GetReopened() int32 {
+	if x != nil {
+		return x.Reopened
+	}
+	return 0
+}
+
+type ExplainRecordRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	TenantId      int64                  `protobuf:"varint,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	CollectionId  string                 `protobuf:"bytes,3,opt,name=collection_id,json=collectionId,proto3" json:"collection_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRecordRequest) Reset() {
+	*x = ExplainRecordRequest{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRecordRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRecordRequest) ProtoMessage() {}
+
+func (x *ExplainRecordRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRecordRequest.ProtoReflect.Descriptor instead.
+func (*ExplainRecordRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ExplainRecordRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ExplainRecordRequest) GetTenantId() int64 {
+	if x != nil {
+		return x.TenantId
+	}
+	return 0
+}
+
+func (x *ExplainRecordRequest) GetCollectionId() string {
+	if x != nil {
+		return x.CollectionId
+	}
+	return ""
+}
+
+type ExplainRecordResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// False where the tenant has no row of the key in any collection.
+	Found bool `protobuf:"varint,1,opt,name=found,proto3" json:"found,omitempty"`
+	// Another than the one asked for where the key is held there.
+	CollectionId string `protobuf:"bytes,2,opt,name=collection_id,json=collectionId,proto3" json:"collection_id,omitempty"`
+	Revision     int64  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Deleted      bool   `protobuf:"varint,4,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// The content in canonical form; empty where it has none, see refused.
+	Canonical string `protobuf:"bytes,5,opt,name=canonical,proto3" json:"canonical,omitempty"`
+	// The hash of the content as it is stored.
+	ContentHash string `protobuf:"bytes,6,opt,name=content_hash,json=contentHash,proto3" json:"content_hash,omitempty"`
+	// The hash that the host stored beside it; what is compared.
+	StoredHash string `protobuf:"bytes,7,opt,name=stored_hash,json=storedHash,proto3" json:"stored_hash,omitempty"`
+	// Why the content has no canonical form.
+	Refused           string                 `protobuf:"bytes,8,opt,name=refused,proto3" json:"refused,omitempty"`
+	RetiredAt         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=retired_at,json=retiredAt,proto3" json:"retired_at,omitempty"`
+	RetireHold        bool                   `protobuf:"varint,10,opt,name=retire_hold,json=retireHold,proto3" json:"retire_hold,omitempty"`
+	ProjectionVersion int64                  `protobuf:"varint,11,opt,name=projection_version,json=projectionVersion,proto3" json:"projection_version,omitempty"`
+	CreatedAt         *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	HighWater         *HighWater             `protobuf:"bytes,13,opt,name=high_water,json=highWater,proto3" json:"high_water,omitempty"`
+	LastDelivery      *DeliveryReceipt       `protobuf:"bytes,14,opt,name=last_delivery,json=lastDelivery,proto3" json:"last_delivery,omitempty"`
+	// The newest contradiction recorded in the row, as it was written.
+	ConflictDetail string `protobuf:"bytes,15,opt,name=conflict_detail,json=conflictDetail,proto3" json:"conflict_detail,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ExplainRecordResponse) Reset() {
+	*x = ExplainRecordResponse{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRecordResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRecordResponse) ProtoMessage() {}
+
+func (x *ExplainRecordResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRecordResponse.ProtoReflect.Descriptor instead.
+func (*ExplainRecordResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ExplainRecordResponse) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
+}
+
+func (x *ExplainRecordResponse) GetCollectionId() string {
+	if x != nil {
+		return x.CollectionId
+	}
+	return ""
+}
+
+func (x *ExplainRecordResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ExplainRecordResponse) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
+func (x *ExplainRecordResponse) GetCanonical() string {
+	if x != nil {
+		return x.Canonical
+	}
+	return ""
+}
+
+func (x *ExplainRecordResponse) GetContentHash() string {
+	if x != nil {
+		return x.ContentHash
+	}
+	return ""
+}
+
+func (x *ExplainRecordResponse) GetStoredHash() string {
+	if x != nil {
+		return x.StoredHash
+	}
+	return ""
+}
+
+func (x *ExplainRecordResponse) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
+func (x *ExplainRecordResponse) GetRetiredAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RetiredAt
+	}
+	return nil
+}
+
+func (x *ExplainRecordResponse) GetRetireHold() bool {
+	if x != nil {
+		return x.RetireHold
+	}
+	return false
+}
+
+func (x *ExplainRecordResponse) GetProjectionVersion() int64 {
+	if x != nil {
+		return x.ProjectionVersion
+	}
+	return 0
+}
+
+func (x *ExplainRecordResponse) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *ExplainRecordResponse) GetHighWater() *HighWater {
+	if x != nil {
+		return x.HighWater
+	}
+	return nil
+}
+
+func (x *ExplainRecordResponse) GetLastDelivery() *DeliveryReceipt {
+	if x != nil {
+		return x.LastDelivery
+	}
+	return nil
+}
+
+func (x *ExplainRecordResponse) GetConflictDetail() string {
+	if x != nil {
+		return x.ConflictDetail
+	}
+	return ""
+}
+
+// The newest delivered word about a record, and what became of it.
+type DeliveryReceipt struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// APPLIED DUPLICATE OLDER CONFLICT RETIRED
+	Outcome       string                 `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	EventId       string                 `protobuf:"bytes,2,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	CenterEpoch   int64                  `protobuf:"varint,3,opt,name=center_epoch,json=centerEpoch,proto3" json:"center_epoch,omitempty"`
+	Revision      int64                  `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	ContentHash   string                 `protobuf:"bytes,5,opt,name=content_hash,json=contentHash,proto3" json:"content_hash,omitempty"`
+	Deleted       bool                   `protobuf:"varint,6,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	ReceivedAt    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=received_at,json=receivedAt,proto3" json:"received_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeliveryReceipt) Reset() {
+	*x = DeliveryReceipt{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeliveryReceipt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeliveryReceipt) ProtoMessage() {}
+
+func (x *DeliveryReceipt) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeliveryReceipt.ProtoReflect.Descriptor instead.
+func (*DeliveryReceipt) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *DeliveryReceipt) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *DeliveryReceipt) GetEventId() string {
+	if x != nil {
+		return x.EventId
+	}
+	return ""
+}
+
+func (x *DeliveryReceipt) GetCenterEpoch() int64 {
+	if x != nil {
+		return x.CenterEpoch
+	}
+	return 0
+}
+
+func (x *DeliveryReceipt) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *DeliveryReceipt) GetContentHash() string {
+	if x != nil {
+		return x.ContentHash
+	}
+	return ""
+}
+
+func (x *DeliveryReceipt) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
+func (x *DeliveryReceipt) GetReceivedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReceivedAt
+	}
+	return nil
+}
+
 var File_lockstep_consumer_v1_admin_proto protoreflect.FileDescriptor
 
 const file_lockstep_consumer_v1_admin_proto_rawDesc = "" +
@@ -1139,7 +2133,91 @@ const file_lockstep_consumer_v1_admin_proto_rawDesc = "" +
 	"\x11ResumeWorkRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\"D\n" +
 	"\x12ResumeWorkResponse\x12.\n" +
-	"\x04work\x18\x01 \x01(\v2\x1a.lockstep.consumer.v1.WorkR\x04work*\xea\x01\n" +
+	"\x04work\x18\x01 \x01(\v2\x1a.lockstep.consumer.v1.WorkR\x04work\"\x92\x01\n" +
+	"\x12ListRetiredRequest\x12\x1b\n" +
+	"\ttenant_id\x18\x01 \x01(\x03R\btenantId\x12#\n" +
+	"\rcollection_id\x18\x02 \x01(\tR\fcollectionId\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\"\x84\x02\n" +
+	"\n" +
+	"RetiredRow\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12!\n" +
+	"\fcontent_hash\x18\x03 \x01(\tR\vcontentHash\x12\x18\n" +
+	"\adeleted\x18\x04 \x01(\bR\adeleted\x129\n" +
+	"\n" +
+	"retired_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tretiredAt\x12\x19\n" +
+	"\bproof_id\x18\x06 \x01(\tR\aproofId\x125\n" +
+	"\x05floor\x18\a \x01(\v2\x1f.lockstep.consumer.v1.HighWaterR\x05floor\"d\n" +
+	"\tHighWater\x12!\n" +
+	"\fcenter_epoch\x18\x01 \x01(\x03R\vcenterEpoch\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x18\n" +
+	"\aretired\x18\x03 \x01(\bR\aretired\"s\n" +
+	"\x13ListRetiredResponse\x124\n" +
+	"\x04rows\x18\x01 \x03(\v2 .lockstep.consumer.v1.RetiredRowR\x04rows\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x83\x01\n" +
+	"\x15RestoreRetiredRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1b\n" +
+	"\ttenant_id\x18\x02 \x01(\x03R\btenantId\x12#\n" +
+	"\rcollection_id\x18\x03 \x01(\tR\fcollectionId\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x18\n" +
+	"\x16RestoreRetiredResponse\"\x96\x01\n" +
+	"\x16ListQuarantinedRequest\x12\x1b\n" +
+	"\ttenant_id\x18\x01 \x01(\x03R\btenantId\x12#\n" +
+	"\rcollection_id\x18\x02 \x01(\tR\fcollectionId\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\"\x8a\x01\n" +
+	"\x11QuarantinedRecord\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12#\n" +
+	"\rcollection_id\x18\x02 \x01(\tR\fcollectionId\x127\n" +
+	"\aoutcome\x18\x03 \x01(\v2\x1d.lockstep.consumer.v1.OutcomeR\aoutcome\"\x84\x01\n" +
+	"\x17ListQuarantinedResponse\x12A\n" +
+	"\arecords\x18\x01 \x03(\v2'.lockstep.consumer.v1.QuarantinedRecordR\arecords\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x85\x01\n" +
+	"\x17RetryQuarantinedRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1b\n" +
+	"\ttenant_id\x18\x02 \x01(\x03R\btenantId\x12#\n" +
+	"\rcollection_id\x18\x03 \x01(\tR\fcollectionId\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"6\n" +
+	"\x18RetryQuarantinedResponse\x12\x1a\n" +
+	"\breopened\x18\x01 \x01(\x05R\breopened\"j\n" +
+	"\x14ExplainRecordRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1b\n" +
+	"\ttenant_id\x18\x02 \x01(\x03R\btenantId\x12#\n" +
+	"\rcollection_id\x18\x03 \x01(\tR\fcollectionId\"\xff\x04\n" +
+	"\x15ExplainRecordResponse\x12\x14\n" +
+	"\x05found\x18\x01 \x01(\bR\x05found\x12#\n" +
+	"\rcollection_id\x18\x02 \x01(\tR\fcollectionId\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x18\n" +
+	"\adeleted\x18\x04 \x01(\bR\adeleted\x12\x1c\n" +
+	"\tcanonical\x18\x05 \x01(\tR\tcanonical\x12!\n" +
+	"\fcontent_hash\x18\x06 \x01(\tR\vcontentHash\x12\x1f\n" +
+	"\vstored_hash\x18\a \x01(\tR\n" +
+	"storedHash\x12\x18\n" +
+	"\arefused\x18\b \x01(\tR\arefused\x129\n" +
+	"\n" +
+	"retired_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tretiredAt\x12\x1f\n" +
+	"\vretire_hold\x18\n" +
+	" \x01(\bR\n" +
+	"retireHold\x12-\n" +
+	"\x12projection_version\x18\v \x01(\x03R\x11projectionVersion\x129\n" +
+	"\n" +
+	"created_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12>\n" +
+	"\n" +
+	"high_water\x18\r \x01(\v2\x1f.lockstep.consumer.v1.HighWaterR\thighWater\x12J\n" +
+	"\rlast_delivery\x18\x0e \x01(\v2%.lockstep.consumer.v1.DeliveryReceiptR\flastDelivery\x12'\n" +
+	"\x0fconflict_detail\x18\x0f \x01(\tR\x0econflictDetail\"\xff\x01\n" +
+	"\x0fDeliveryReceipt\x12\x18\n" +
+	"\aoutcome\x18\x01 \x01(\tR\aoutcome\x12\x19\n" +
+	"\bevent_id\x18\x02 \x01(\tR\aeventId\x12!\n" +
+	"\fcenter_epoch\x18\x03 \x01(\x03R\vcenterEpoch\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\x12!\n" +
+	"\fcontent_hash\x18\x05 \x01(\tR\vcontentHash\x12\x18\n" +
+	"\adeleted\x18\x06 \x01(\bR\adeleted\x12;\n" +
+	"\vreceived_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"receivedAt*\xea\x01\n" +
 	"\tWorkState\x12\x1a\n" +
 	"\x16WORK_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11WORK_STATE_QUEUED\x10\x01\x12\x16\n" +
@@ -1149,7 +2227,8 @@ const file_lockstep_consumer_v1_admin_proto_rawDesc = "" +
 	"\x14WORK_STATE_COMPLETED\x10\x05\x12\x16\n" +
 	"\x12WORK_STATE_PARTIAL\x10\x06\x12\x15\n" +
 	"\x11WORK_STATE_FAILED\x10\a\x12\x18\n" +
-	"\x14WORK_STATE_CANCELLED\x10\b2\x88\x05\n" +
+	"\x14WORK_STATE_CANCELLED\x10\b2\xc1\n" +
+	"\n" +
 	"\fAdminService\x12k\n" +
 	"\bListWork\x12%.lockstep.consumer.v1.ListWorkRequest\x1a&.lockstep.consumer.v1.ListWorkResponse\"\x10\x82\xd3\xe4\x93\x02\n" +
 	"\x12\b/v1/work\x12r\n" +
@@ -1157,7 +2236,12 @@ const file_lockstep_consumer_v1_admin_proto_rawDesc = "" +
 	"\fListOutcomes\x12).lockstep.consumer.v1.ListOutcomesRequest\x1a*.lockstep.consumer.v1.ListOutcomesResponse\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/work/{task_id}/outcomes\x12\x81\x01\n" +
 	"\tPauseWork\x12&.lockstep.consumer.v1.PauseWorkRequest\x1a'.lockstep.consumer.v1.PauseWorkResponse\"#\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/work/{task_id}:pause\x12\x85\x01\n" +
 	"\n" +
-	"ResumeWork\x12'.lockstep.consumer.v1.ResumeWorkRequest\x1a(.lockstep.consumer.v1.ResumeWorkResponse\"$\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/work/{task_id}:resumeB\xcc\x01\n" +
+	"ResumeWork\x12'.lockstep.consumer.v1.ResumeWorkRequest\x1a(.lockstep.consumer.v1.ResumeWorkResponse\"$\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/work/{task_id}:resume\x12w\n" +
+	"\vListRetired\x12(.lockstep.consumer.v1.ListRetiredRequest\x1a).lockstep.consumer.v1.ListRetiredResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/retired\x12\x91\x01\n" +
+	"\x0eRestoreRetired\x12+.lockstep.consumer.v1.RestoreRetiredRequest\x1a,.lockstep.consumer.v1.RestoreRetiredResponse\"$\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/retired/{key}:restore\x12\x87\x01\n" +
+	"\x0fListQuarantined\x12,.lockstep.consumer.v1.ListQuarantinedRequest\x1a-.lockstep.consumer.v1.ListQuarantinedResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/quarantined\x12\x99\x01\n" +
+	"\x10RetryQuarantined\x12-.lockstep.consumer.v1.RetryQuarantinedRequest\x1a..lockstep.consumer.v1.RetryQuarantinedResponse\"&\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/quarantined/{key}:retry\x12\x83\x01\n" +
+	"\rExplainRecord\x12*.lockstep.consumer.v1.ExplainRecordRequest\x1a+.lockstep.consumer.v1.ExplainRecordResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/records/{key}B\xcc\x01\n" +
 	"\x18com.lockstep.consumer.v1B\n" +
 	"AdminProtoP\x01Z2lockstep.dev/proto/lockstep/consumer/v1;consumerv1\xa2\x02\x03LCX\xaa\x02\x14Lockstep.Consumer.V1\xca\x02\x14Lockstep\\Consumer\\V1\xe2\x02 Lockstep\\Consumer\\V1\\GPBMetadata\xea\x02\x16Lockstep::Consumer::V1b\x06proto3"
 
@@ -1174,61 +2258,95 @@ func file_lockstep_consumer_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_lockstep_consumer_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_lockstep_consumer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_lockstep_consumer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_lockstep_consumer_v1_admin_proto_goTypes = []any{
-	(WorkState)(0),                // 0: lockstep.consumer.v1.WorkState
-	(*Work)(nil),                  // 1: lockstep.consumer.v1.Work
-	(*ListWorkRequest)(nil),       // 2: lockstep.consumer.v1.ListWorkRequest
-	(*ListWorkResponse)(nil),      // 3: lockstep.consumer.v1.ListWorkResponse
-	(*GetWorkRequest)(nil),        // 4: lockstep.consumer.v1.GetWorkRequest
-	(*GetWorkResponse)(nil),       // 5: lockstep.consumer.v1.GetWorkResponse
-	(*ListOutcomesRequest)(nil),   // 6: lockstep.consumer.v1.ListOutcomesRequest
-	(*Outcome)(nil),               // 7: lockstep.consumer.v1.Outcome
-	(*ListOutcomesResponse)(nil),  // 8: lockstep.consumer.v1.ListOutcomesResponse
-	(*PauseWorkRequest)(nil),      // 9: lockstep.consumer.v1.PauseWorkRequest
-	(*PauseWorkResponse)(nil),     // 10: lockstep.consumer.v1.PauseWorkResponse
-	(*ResumeWorkRequest)(nil),     // 11: lockstep.consumer.v1.ResumeWorkRequest
-	(*ResumeWorkResponse)(nil),    // 12: lockstep.consumer.v1.ResumeWorkResponse
-	(v1.Scope)(0),                 // 13: lockstep.evidence.v1.Scope
-	(v1.Mode)(0),                  // 14: lockstep.evidence.v1.Mode
-	(v1.Phase)(0),                 // 15: lockstep.evidence.v1.Phase
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
-	(*v1.ClassCount)(nil),         // 17: lockstep.evidence.v1.ClassCount
+	(WorkState)(0),                   // 0: lockstep.consumer.v1.WorkState
+	(*Work)(nil),                     // 1: lockstep.consumer.v1.Work
+	(*ListWorkRequest)(nil),          // 2: lockstep.consumer.v1.ListWorkRequest
+	(*ListWorkResponse)(nil),         // 3: lockstep.consumer.v1.ListWorkResponse
+	(*GetWorkRequest)(nil),           // 4: lockstep.consumer.v1.GetWorkRequest
+	(*GetWorkResponse)(nil),          // 5: lockstep.consumer.v1.GetWorkResponse
+	(*ListOutcomesRequest)(nil),      // 6: lockstep.consumer.v1.ListOutcomesRequest
+	(*Outcome)(nil),                  // 7: lockstep.consumer.v1.Outcome
+	(*ListOutcomesResponse)(nil),     // 8: lockstep.consumer.v1.ListOutcomesResponse
+	(*PauseWorkRequest)(nil),         // 9: lockstep.consumer.v1.PauseWorkRequest
+	(*PauseWorkResponse)(nil),        // 10: lockstep.consumer.v1.PauseWorkResponse
+	(*ResumeWorkRequest)(nil),        // 11: lockstep.consumer.v1.ResumeWorkRequest
+	(*ResumeWorkResponse)(nil),       // 12: lockstep.consumer.v1.ResumeWorkResponse
+	(*ListRetiredRequest)(nil),       // 13: lockstep.consumer.v1.ListRetiredRequest
+	(*RetiredRow)(nil),               // 14: lockstep.consumer.v1.RetiredRow
+	(*HighWater)(nil),                // 15: lockstep.consumer.v1.HighWater
+	(*ListRetiredResponse)(nil),      // 16: lockstep.consumer.v1.ListRetiredResponse
+	(*RestoreRetiredRequest)(nil),    // 17: lockstep.consumer.v1.RestoreRetiredRequest
+	(*RestoreRetiredResponse)(nil),   // 18: lockstep.consumer.v1.RestoreRetiredResponse
+	(*ListQuarantinedRequest)(nil),   // 19: lockstep.consumer.v1.ListQuarantinedRequest
+	(*QuarantinedRecord)(nil),        // 20: lockstep.consumer.v1.QuarantinedRecord
+	(*ListQuarantinedResponse)(nil),  // 21: lockstep.consumer.v1.ListQuarantinedResponse
+	(*RetryQuarantinedRequest)(nil),  // 22: lockstep.consumer.v1.RetryQuarantinedRequest
+	(*RetryQuarantinedResponse)(nil), // 23: lockstep.consumer.v1.RetryQuarantinedResponse
+	(*ExplainRecordRequest)(nil),     // 24: lockstep.consumer.v1.ExplainRecordRequest
+	(*ExplainRecordResponse)(nil),    // 25: lockstep.consumer.v1.ExplainRecordResponse
+	(*DeliveryReceipt)(nil),          // 26: lockstep.consumer.v1.DeliveryReceipt
+	(v1.Scope)(0),                    // 27: lockstep.evidence.v1.Scope
+	(v1.Mode)(0),                     // 28: lockstep.evidence.v1.Mode
+	(v1.Phase)(0),                    // 29: lockstep.evidence.v1.Phase
+	(*timestamppb.Timestamp)(nil),    // 30: google.protobuf.Timestamp
+	(*v1.ClassCount)(nil),            // 31: lockstep.evidence.v1.ClassCount
 }
 var file_lockstep_consumer_v1_admin_proto_depIdxs = []int32{
-	13, // 0: lockstep.consumer.v1.Work.scope:type_name -> lockstep.evidence.v1.Scope
-	14, // 1: lockstep.consumer.v1.Work.mode:type_name -> lockstep.evidence.v1.Mode
+	27, // 0: lockstep.consumer.v1.Work.scope:type_name -> lockstep.evidence.v1.Scope
+	28, // 1: lockstep.consumer.v1.Work.mode:type_name -> lockstep.evidence.v1.Mode
 	0,  // 2: lockstep.consumer.v1.Work.state:type_name -> lockstep.consumer.v1.WorkState
-	15, // 3: lockstep.consumer.v1.Work.phase:type_name -> lockstep.evidence.v1.Phase
-	16, // 4: lockstep.consumer.v1.Work.due_at:type_name -> google.protobuf.Timestamp
-	16, // 5: lockstep.consumer.v1.Work.lease_until:type_name -> google.protobuf.Timestamp
-	17, // 6: lockstep.consumer.v1.Work.counts:type_name -> lockstep.evidence.v1.ClassCount
-	16, // 7: lockstep.consumer.v1.Work.created_at:type_name -> google.protobuf.Timestamp
-	16, // 8: lockstep.consumer.v1.Work.updated_at:type_name -> google.protobuf.Timestamp
-	16, // 9: lockstep.consumer.v1.Work.ended_at:type_name -> google.protobuf.Timestamp
+	29, // 3: lockstep.consumer.v1.Work.phase:type_name -> lockstep.evidence.v1.Phase
+	30, // 4: lockstep.consumer.v1.Work.due_at:type_name -> google.protobuf.Timestamp
+	30, // 5: lockstep.consumer.v1.Work.lease_until:type_name -> google.protobuf.Timestamp
+	31, // 6: lockstep.consumer.v1.Work.counts:type_name -> lockstep.evidence.v1.ClassCount
+	30, // 7: lockstep.consumer.v1.Work.created_at:type_name -> google.protobuf.Timestamp
+	30, // 8: lockstep.consumer.v1.Work.updated_at:type_name -> google.protobuf.Timestamp
+	30, // 9: lockstep.consumer.v1.Work.ended_at:type_name -> google.protobuf.Timestamp
 	0,  // 10: lockstep.consumer.v1.ListWorkRequest.states:type_name -> lockstep.consumer.v1.WorkState
 	1,  // 11: lockstep.consumer.v1.ListWorkResponse.work:type_name -> lockstep.consumer.v1.Work
 	1,  // 12: lockstep.consumer.v1.GetWorkResponse.work:type_name -> lockstep.consumer.v1.Work
-	16, // 13: lockstep.consumer.v1.Outcome.found_at:type_name -> google.protobuf.Timestamp
-	16, // 14: lockstep.consumer.v1.Outcome.updated_at:type_name -> google.protobuf.Timestamp
+	30, // 13: lockstep.consumer.v1.Outcome.found_at:type_name -> google.protobuf.Timestamp
+	30, // 14: lockstep.consumer.v1.Outcome.updated_at:type_name -> google.protobuf.Timestamp
 	7,  // 15: lockstep.consumer.v1.ListOutcomesResponse.outcomes:type_name -> lockstep.consumer.v1.Outcome
 	1,  // 16: lockstep.consumer.v1.PauseWorkResponse.work:type_name -> lockstep.consumer.v1.Work
 	1,  // 17: lockstep.consumer.v1.ResumeWorkResponse.work:type_name -> lockstep.consumer.v1.Work
-	2,  // 18: lockstep.consumer.v1.AdminService.ListWork:input_type -> lockstep.consumer.v1.ListWorkRequest
-	4,  // 19: lockstep.consumer.v1.AdminService.GetWork:input_type -> lockstep.consumer.v1.GetWorkRequest
-	6,  // 20: lockstep.consumer.v1.AdminService.ListOutcomes:input_type -> lockstep.consumer.v1.ListOutcomesRequest
-	9,  // 21: lockstep.consumer.v1.AdminService.PauseWork:input_type -> lockstep.consumer.v1.PauseWorkRequest
-	11, // 22: lockstep.consumer.v1.AdminService.ResumeWork:input_type -> lockstep.consumer.v1.ResumeWorkRequest
-	3,  // 23: lockstep.consumer.v1.AdminService.ListWork:output_type -> lockstep.consumer.v1.ListWorkResponse
-	5,  // 24: lockstep.consumer.v1.AdminService.GetWork:output_type -> lockstep.consumer.v1.GetWorkResponse
-	8,  // 25: lockstep.consumer.v1.AdminService.ListOutcomes:output_type -> lockstep.consumer.v1.ListOutcomesResponse
-	10, // 26: lockstep.consumer.v1.AdminService.PauseWork:output_type -> lockstep.consumer.v1.PauseWorkResponse
-	12, // 27: lockstep.consumer.v1.AdminService.ResumeWork:output_type -> lockstep.consumer.v1.ResumeWorkResponse
-	23, // [23:28] is the sub-list for method output_type
-	18, // [18:23] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	30, // 18: lockstep.consumer.v1.RetiredRow.retired_at:type_name -> google.protobuf.Timestamp
+	15, // 19: lockstep.consumer.v1.RetiredRow.floor:type_name -> lockstep.consumer.v1.HighWater
+	14, // 20: lockstep.consumer.v1.ListRetiredResponse.rows:type_name -> lockstep.consumer.v1.RetiredRow
+	7,  // 21: lockstep.consumer.v1.QuarantinedRecord.outcome:type_name -> lockstep.consumer.v1.Outcome
+	20, // 22: lockstep.consumer.v1.ListQuarantinedResponse.records:type_name -> lockstep.consumer.v1.QuarantinedRecord
+	30, // 23: lockstep.consumer.v1.ExplainRecordResponse.retired_at:type_name -> google.protobuf.Timestamp
+	30, // 24: lockstep.consumer.v1.ExplainRecordResponse.created_at:type_name -> google.protobuf.Timestamp
+	15, // 25: lockstep.consumer.v1.ExplainRecordResponse.high_water:type_name -> lockstep.consumer.v1.HighWater
+	26, // 26: lockstep.consumer.v1.ExplainRecordResponse.last_delivery:type_name -> lockstep.consumer.v1.DeliveryReceipt
+	30, // 27: lockstep.consumer.v1.DeliveryReceipt.received_at:type_name -> google.protobuf.Timestamp
+	2,  // 28: lockstep.consumer.v1.AdminService.ListWork:input_type -> lockstep.consumer.v1.ListWorkRequest
+	4,  // 29: lockstep.consumer.v1.AdminService.GetWork:input_type -> lockstep.consumer.v1.GetWorkRequest
+	6,  // 30: lockstep.consumer.v1.AdminService.ListOutcomes:input_type -> lockstep.consumer.v1.ListOutcomesRequest
+	9,  // 31: lockstep.consumer.v1.AdminService.PauseWork:input_type -> lockstep.consumer.v1.PauseWorkRequest
+	11, // 32: lockstep.consumer.v1.AdminService.ResumeWork:input_type -> lockstep.consumer.v1.ResumeWorkRequest
+	13, // 33: lockstep.consumer.v1.AdminService.ListRetired:input_type -> lockstep.consumer.v1.ListRetiredRequest
+	17, // 34: lockstep.consumer.v1.AdminService.RestoreRetired:input_type -> lockstep.consumer.v1.RestoreRetiredRequest
+	19, // 35: lockstep.consumer.v1.AdminService.ListQuarantined:input_type -> lockstep.consumer.v1.ListQuarantinedRequest
+	22, // 36: lockstep.consumer.v1.AdminService.RetryQuarantined:input_type -> lockstep.consumer.v1.RetryQuarantinedRequest
+	24, // 37: lockstep.consumer.v1.AdminService.ExplainRecord:input_type -> lockstep.consumer.v1.ExplainRecordRequest
+	3,  // 38: lockstep.consumer.v1.AdminService.ListWork:output_type -> lockstep.consumer.v1.ListWorkResponse
+	5,  // 39: lockstep.consumer.v1.AdminService.GetWork:output_type -> lockstep.consumer.v1.GetWorkResponse
+	8,  // 40: lockstep.consumer.v1.AdminService.ListOutcomes:output_type -> lockstep.consumer.v1.ListOutcomesResponse
+	10, // 41: lockstep.consumer.v1.AdminService.PauseWork:output_type -> lockstep.consumer.v1.PauseWorkResponse
+	12, // 42: lockstep.consumer.v1.AdminService.ResumeWork:output_type -> lockstep.consumer.v1.ResumeWorkResponse
+	16, // 43: lockstep.consumer.v1.AdminService.ListRetired:output_type -> lockstep.consumer.v1.ListRetiredResponse
+	18, // 44: lockstep.consumer.v1.AdminService.RestoreRetired:output_type -> lockstep.consumer.v1.RestoreRetiredResponse
+	21, // 45: lockstep.consumer.v1.AdminService.ListQuarantined:output_type -> lockstep.consumer.v1.ListQuarantinedResponse
+	23, // 46: lockstep.consumer.v1.AdminService.RetryQuarantined:output_type -> lockstep.consumer.v1.RetryQuarantinedResponse
+	25, // 47: lockstep.consumer.v1.AdminService.ExplainRecord:output_type -> lockstep.consumer.v1.ExplainRecordResponse
+	38, // [38:48] is the sub-list for method output_type
+	28, // [28:38] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_lockstep_consumer_v1_admin_proto_init() }
@@ -1243,7 +2361,7 @@ func file_lockstep_consumer_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lockstep_consumer_v1_admin_proto_rawDesc), len(file_lockstep_consumer_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   12,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

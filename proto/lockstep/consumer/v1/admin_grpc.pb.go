@@ -21,11 +21,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_ListWork_FullMethodName     = "/lockstep.consumer.v1.AdminService/ListWork"
-	AdminService_GetWork_FullMethodName      = "/lockstep.consumer.v1.AdminService/GetWork"
-	AdminService_ListOutcomes_FullMethodName = "/lockstep.consumer.v1.AdminService/ListOutcomes"
-	AdminService_PauseWork_FullMethodName    = "/lockstep.consumer.v1.AdminService/PauseWork"
-	AdminService_ResumeWork_FullMethodName   = "/lockstep.consumer.v1.AdminService/ResumeWork"
+	AdminService_ListWork_FullMethodName         = "/lockstep.consumer.v1.AdminService/ListWork"
+	AdminService_GetWork_FullMethodName          = "/lockstep.consumer.v1.AdminService/GetWork"
+	AdminService_ListOutcomes_FullMethodName     = "/lockstep.consumer.v1.AdminService/ListOutcomes"
+	AdminService_PauseWork_FullMethodName        = "/lockstep.consumer.v1.AdminService/PauseWork"
+	AdminService_ResumeWork_FullMethodName       = "/lockstep.consumer.v1.AdminService/ResumeWork"
+	AdminService_ListRetired_FullMethodName      = "/lockstep.consumer.v1.AdminService/ListRetired"
+	AdminService_RestoreRetired_FullMethodName   = "/lockstep.consumer.v1.AdminService/RestoreRetired"
+	AdminService_ListQuarantined_FullMethodName  = "/lockstep.consumer.v1.AdminService/ListQuarantined"
+	AdminService_RetryQuarantined_FullMethodName = "/lockstep.consumer.v1.AdminService/RetryQuarantined"
+	AdminService_ExplainRecord_FullMethodName    = "/lockstep.consumer.v1.AdminService/ExplainRecord"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -40,6 +45,17 @@ type AdminServiceClient interface {
 	// A paused task keeps its checkpoint and reports WAITING.
 	PauseWork(ctx context.Context, in *PauseWorkRequest, opts ...grpc.CallOption) (*PauseWorkResponse, error)
 	ResumeWork(ctx context.Context, in *ResumeWorkRequest, opts ...grpc.CallOption) (*ResumeWorkResponse, error)
+	// Retired rows of a collection, in key order, keyset paging.
+	ListRetired(ctx context.Context, in *ListRetiredRequest, opts ...grpc.CallOption) (*ListRetiredResponse, error)
+	// Brings a retired row back and holds it: it is reported from then on, never retired.
+	RestoreRetired(ctx context.Context, in *RestoreRetiredRequest, opts ...grpc.CallOption) (*RestoreRetiredResponse, error)
+	// Records that a task could not repair, in key order, keyset paging.
+	ListQuarantined(ctx context.Context, in *ListQuarantinedRequest, opts ...grpc.CallOption) (*ListQuarantinedResponse, error)
+	// Takes a record off that list until a task finds it again. Every task tries
+	// every difference; a RECORD task made at the center tries this one now.
+	RetryQuarantined(ctx context.Context, in *RetryQuarantinedRequest, opts ...grpc.CallOption) (*RetryQuarantinedResponse, error)
+	// The local row, its content and what is known of it. For operators: it shows content.
+	ExplainRecord(ctx context.Context, in *ExplainRecordRequest, opts ...grpc.CallOption) (*ExplainRecordResponse, error)
 }
 
 type adminServiceClient struct {
@@ -100,6 +116,56 @@ func (c *adminServiceClient) ResumeWork(ctx context.Context, in *ResumeWorkReque
 	return out, nil
 }
 
+func (c *adminServiceClient) ListRetired(ctx context.Context, in *ListRetiredRequest, opts ...grpc.CallOption) (*ListRetiredResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListRetiredResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListRetired_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) RestoreRetired(ctx context.Context, in *RestoreRetiredRequest, opts ...grpc.CallOption) (*RestoreRetiredResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RestoreRetiredResponse)
+	err := c.cc.Invoke(ctx, AdminService_RestoreRetired_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListQuarantined(ctx context.Context, in *ListQuarantinedRequest, opts ...grpc.CallOption) (*ListQuarantinedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListQuarantinedResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListQuarantined_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) RetryQuarantined(ctx context.Context, in *RetryQuarantinedRequest, opts ...grpc.CallOption) (*RetryQuarantinedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RetryQuarantinedResponse)
+	err := c.cc.Invoke(ctx, AdminService_RetryQuarantined_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ExplainRecord(ctx context.Context, in *ExplainRecordRequest, opts ...grpc.CallOption) (*ExplainRecordResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainRecordResponse)
+	err := c.cc.Invoke(ctx, AdminService_ExplainRecord_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -112,6 +178,17 @@ type AdminServiceServer interface {
 	// A paused task keeps its checkpoint and reports WAITING.
 	PauseWork(context.Context, *PauseWorkRequest) (*PauseWorkResponse, error)
 	ResumeWork(context.Context, *ResumeWorkRequest) (*ResumeWorkResponse, error)
+	// Retired rows of a collection, in key order, keyset paging.
+	ListRetired(context.Context, *ListRetiredRequest) (*ListRetiredResponse, error)
+	// Brings a retired row back and holds it: it is reported from then on, never retired.
+	RestoreRetired(context.Context, *RestoreRetiredRequest) (*RestoreRetiredResponse, error)
+	// Records that a task could not repair, in key order, keyset paging.
+	ListQuarantined(context.Context, *ListQuarantinedRequest) (*ListQuarantinedResponse, error)
+	// Takes a record off that list until a task finds it again. Every task tries
+	// every difference; a RECORD task made at the center tries this one now.
+	RetryQuarantined(context.Context, *RetryQuarantinedRequest) (*RetryQuarantinedResponse, error)
+	// The local row, its content and what is known of it. For operators: it shows content.
+	ExplainRecord(context.Context, *ExplainRecordRequest) (*ExplainRecordResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -136,6 +213,21 @@ func (UnimplementedAdminServiceServer) PauseWork(context.Context, *PauseWorkRequ
 }
 func (UnimplementedAdminServiceServer) ResumeWork(context.Context, *ResumeWorkRequest) (*ResumeWorkResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeWork not implemented")
+}
+func (UnimplementedAdminServiceServer) ListRetired(context.Context, *ListRetiredRequest) (*ListRetiredResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListRetired not implemented")
+}
+func (UnimplementedAdminServiceServer) RestoreRetired(context.Context, *RestoreRetiredRequest) (*RestoreRetiredResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RestoreRetired not implemented")
+}
+func (UnimplementedAdminServiceServer) ListQuarantined(context.Context, *ListQuarantinedRequest) (*ListQuarantinedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListQuarantined not implemented")
+}
+func (UnimplementedAdminServiceServer) RetryQuarantined(context.Context, *RetryQuarantinedRequest) (*RetryQuarantinedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RetryQuarantined not implemented")
+}
+func (UnimplementedAdminServiceServer) ExplainRecord(context.Context, *ExplainRecordRequest) (*ExplainRecordResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainRecord not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -248,6 +340,96 @@ func _AdminService_ResumeWork_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListRetired_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListRetiredRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListRetired(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListRetired_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListRetired(ctx, req.(*ListRetiredRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_RestoreRetired_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RestoreRetiredRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).RestoreRetired(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_RestoreRetired_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).RestoreRetired(ctx, req.(*RestoreRetiredRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListQuarantined_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListQuarantinedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListQuarantined(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListQuarantined_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListQuarantined(ctx, req.(*ListQuarantinedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_RetryQuarantined_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RetryQuarantinedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).RetryQuarantined(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_RetryQuarantined_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).RetryQuarantined(ctx, req.(*RetryQuarantinedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ExplainRecord_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainRecordRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ExplainRecord(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ExplainRecord_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ExplainRecord(ctx, req.(*ExplainRecordRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -274,6 +456,26 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResumeWork",
 			Handler:    _AdminService_ResumeWork_Handler,
+		},
+		{
+			MethodName: "ListRetired",
+			Handler:    _AdminService_ListRetired_Handler,
+		},
+		{
+			MethodName: "RestoreRetired",
+			Handler:    _AdminService_RestoreRetired_Handler,
+		},
+		{
+			MethodName: "ListQuarantined",
+			Handler:    _AdminService_ListQuarantined_Handler,
+		},
+		{
+			MethodName: "RetryQuarantined",
+			Handler:    _AdminService_RetryQuarantined_Handler,
+		},
+		{
+			MethodName: "ExplainRecord",
+			Handler:    _AdminService_ExplainRecord_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

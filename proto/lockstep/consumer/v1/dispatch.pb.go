@@ -79,6 +79,69 @@ func (Acceptance) EnumDescriptor() ([]byte, []int) {
 	return file_lockstep_consumer_v1_dispatch_proto_rawDescGZIP(), []int{0}
 }
 
+type DeliveryOutcome int32
+
+const (
+	DeliveryOutcome_DELIVERY_OUTCOME_UNSPECIFIED DeliveryOutcome = 0
+	// The row holds the delivered value now.
+	DeliveryOutcome_DELIVERY_OUTCOME_APPLIED DeliveryOutcome = 1
+	// The row held the delivered value before.
+	DeliveryOutcome_DELIVERY_OUTCOME_DUPLICATE DeliveryOutcome = 2
+	// The row's revision is higher: ignored.
+	DeliveryOutcome_DELIVERY_OUTCOME_OLDER DeliveryOutcome = 3
+	// Same revision, another value: recorded, not overwritten.
+	DeliveryOutcome_DELIVERY_OUTCOME_CONFLICT DeliveryOutcome = 4
+	// The row is retired and the word is not newer than its retirement: ignored.
+	DeliveryOutcome_DELIVERY_OUTCOME_RETIRED DeliveryOutcome = 5
+)
+
+// Enum value maps for DeliveryOutcome.
+var (
+	DeliveryOutcome_name = map[int32]string{
+		0: "DELIVERY_OUTCOME_UNSPECIFIED",
+		1: "DELIVERY_OUTCOME_APPLIED",
+		2: "DELIVERY_OUTCOME_DUPLICATE",
+		3: "DELIVERY_OUTCOME_OLDER",
+		4: "DELIVERY_OUTCOME_CONFLICT",
+		5: "DELIVERY_OUTCOME_RETIRED",
+	}
+	DeliveryOutcome_value = map[string]int32{
+		"DELIVERY_OUTCOME_UNSPECIFIED": 0,
+		"DELIVERY_OUTCOME_APPLIED":     1,
+		"DELIVERY_OUTCOME_DUPLICATE":   2,
+		"DELIVERY_OUTCOME_OLDER":       3,
+		"DELIVERY_OUTCOME_CONFLICT":    4,
+		"DELIVERY_OUTCOME_RETIRED":     5,
+	}
+)
+
+func (x DeliveryOutcome) Enum() *DeliveryOutcome {
+	p := new(DeliveryOutcome)
+	*p = x
+	return p
+}
+
+func (x DeliveryOutcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DeliveryOutcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_lockstep_consumer_v1_dispatch_proto_enumTypes[1].Descriptor()
+}
+
+func (DeliveryOutcome) Type() protoreflect.EnumType {
+	return &file_lockstep_consumer_v1_dispatch_proto_enumTypes[1]
+}
+
+func (x DeliveryOutcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DeliveryOutcome.Descriptor instead.
+func (DeliveryOutcome) EnumDescriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_dispatch_proto_rawDescGZIP(), []int{1}
+}
+
 type DispatchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Instruction   *v1.Envelope           `protobuf:"bytes,1,opt,name=instruction,proto3" json:"instruction,omitempty"`
@@ -184,6 +247,129 @@ func (x *DispatchResponse) GetWantedAttempt() int32 {
 	return 0
 }
 
+type DeliverSnapshotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the snapshot is about; compared with what is signed.
+	TenantId     int64  `protobuf:"varint,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	CollectionId string `protobuf:"bytes,2,opt,name=collection_id,json=collectionId,proto3" json:"collection_id,omitempty"`
+	Key          string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// A snapshot outside a task: its task_id and nonce are empty.
+	Snapshot      *v1.Envelope `protobuf:"bytes,4,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeliverSnapshotRequest) Reset() {
+	*x = DeliverSnapshotRequest{}
+	mi := &file_lockstep_consumer_v1_dispatch_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeliverSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeliverSnapshotRequest) ProtoMessage() {}
+
+func (x *DeliverSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_dispatch_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeliverSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*DeliverSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_dispatch_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *DeliverSnapshotRequest) GetTenantId() int64 {
+	if x != nil {
+		return x.TenantId
+	}
+	return 0
+}
+
+func (x *DeliverSnapshotRequest) GetCollectionId() string {
+	if x != nil {
+		return x.CollectionId
+	}
+	return ""
+}
+
+func (x *DeliverSnapshotRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *DeliverSnapshotRequest) GetSnapshot() *v1.Envelope {
+	if x != nil {
+		return x.Snapshot
+	}
+	return nil
+}
+
+type DeliverSnapshotResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Outcome DeliveryOutcome        `protobuf:"varint,1,opt,name=outcome,proto3,enum=lockstep.consumer.v1.DeliveryOutcome" json:"outcome,omitempty"`
+	// The signed snapshot's event id, echoed.
+	EventId       string `protobuf:"bytes,2,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeliverSnapshotResponse) Reset() {
+	*x = DeliverSnapshotResponse{}
+	mi := &file_lockstep_consumer_v1_dispatch_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeliverSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeliverSnapshotResponse) ProtoMessage() {}
+
+func (x *DeliverSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_dispatch_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeliverSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*DeliverSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_dispatch_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *DeliverSnapshotResponse) GetOutcome() DeliveryOutcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return DeliveryOutcome_DELIVERY_OUTCOME_UNSPECIFIED
+}
+
+func (x *DeliverSnapshotResponse) GetEventId() string {
+	if x != nil {
+		return x.EventId
+	}
+	return ""
+}
+
 var File_lockstep_consumer_v1_dispatch_proto protoreflect.FileDescriptor
 
 const file_lockstep_consumer_v1_dispatch_proto_rawDesc = "" +
@@ -196,15 +382,31 @@ const file_lockstep_consumer_v1_dispatch_proto_rawDesc = "" +
 	"\n" +
 	"acceptance\x18\x02 \x01(\x0e2 .lockstep.consumer.v1.AcceptanceR\n" +
 	"acceptance\x12%\n" +
-	"\x0ewanted_attempt\x18\x03 \x01(\x05R\rwantedAttempt*l\n" +
+	"\x0ewanted_attempt\x18\x03 \x01(\x05R\rwantedAttempt\"\xa8\x01\n" +
+	"\x16DeliverSnapshotRequest\x12\x1b\n" +
+	"\ttenant_id\x18\x01 \x01(\x03R\btenantId\x12#\n" +
+	"\rcollection_id\x18\x02 \x01(\tR\fcollectionId\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\x12:\n" +
+	"\bsnapshot\x18\x04 \x01(\v2\x1e.lockstep.evidence.v1.EnvelopeR\bsnapshot\"u\n" +
+	"\x17DeliverSnapshotResponse\x12?\n" +
+	"\aoutcome\x18\x01 \x01(\x0e2%.lockstep.consumer.v1.DeliveryOutcomeR\aoutcome\x12\x19\n" +
+	"\bevent_id\x18\x02 \x01(\tR\aeventId*l\n" +
 	"\n" +
 	"Acceptance\x12\x1a\n" +
 	"\x16ACCEPTANCE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eACCEPTANCE_NEW\x10\x01\x12\x18\n" +
 	"\x14ACCEPTANCE_DUPLICATE\x10\x02\x12\x14\n" +
-	"\x10ACCEPTANCE_NEWER\x10\x032l\n" +
+	"\x10ACCEPTANCE_NEWER\x10\x03*\xca\x01\n" +
+	"\x0fDeliveryOutcome\x12 \n" +
+	"\x1cDELIVERY_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18DELIVERY_OUTCOME_APPLIED\x10\x01\x12\x1e\n" +
+	"\x1aDELIVERY_OUTCOME_DUPLICATE\x10\x02\x12\x1a\n" +
+	"\x16DELIVERY_OUTCOME_OLDER\x10\x03\x12\x1d\n" +
+	"\x19DELIVERY_OUTCOME_CONFLICT\x10\x04\x12\x1c\n" +
+	"\x18DELIVERY_OUTCOME_RETIRED\x10\x052\xdc\x01\n" +
 	"\x0fDispatchService\x12Y\n" +
-	"\bDispatch\x12%.lockstep.consumer.v1.DispatchRequest\x1a&.lockstep.consumer.v1.DispatchResponseB\xcf\x01\n" +
+	"\bDispatch\x12%.lockstep.consumer.v1.DispatchRequest\x1a&.lockstep.consumer.v1.DispatchResponse\x12n\n" +
+	"\x0fDeliverSnapshot\x12,.lockstep.consumer.v1.DeliverSnapshotRequest\x1a-.lockstep.consumer.v1.DeliverSnapshotResponseB\xcf\x01\n" +
 	"\x18com.lockstep.consumer.v1B\rDispatchProtoP\x01Z2lockstep.dev/proto/lockstep/consumer/v1;consumerv1\xa2\x02\x03LCX\xaa\x02\x14Lockstep.Consumer.V1\xca\x02\x14Lockstep\\Consumer\\V1\xe2\x02 Lockstep\\Consumer\\V1\\GPBMetadata\xea\x02\x16Lockstep::Consumer::V1b\x06proto3"
 
 var (
@@ -219,24 +421,31 @@ func file_lockstep_consumer_v1_dispatch_proto_rawDescGZIP() []byte {
 	return file_lockstep_consumer_v1_dispatch_proto_rawDescData
 }
 
-var file_lockstep_consumer_v1_dispatch_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_lockstep_consumer_v1_dispatch_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_lockstep_consumer_v1_dispatch_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_lockstep_consumer_v1_dispatch_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_lockstep_consumer_v1_dispatch_proto_goTypes = []any{
-	(Acceptance)(0),          // 0: lockstep.consumer.v1.Acceptance
-	(*DispatchRequest)(nil),  // 1: lockstep.consumer.v1.DispatchRequest
-	(*DispatchResponse)(nil), // 2: lockstep.consumer.v1.DispatchResponse
-	(*v1.Envelope)(nil),      // 3: lockstep.evidence.v1.Envelope
+	(Acceptance)(0),                 // 0: lockstep.consumer.v1.Acceptance
+	(DeliveryOutcome)(0),            // 1: lockstep.consumer.v1.DeliveryOutcome
+	(*DispatchRequest)(nil),         // 2: lockstep.consumer.v1.DispatchRequest
+	(*DispatchResponse)(nil),        // 3: lockstep.consumer.v1.DispatchResponse
+	(*DeliverSnapshotRequest)(nil),  // 4: lockstep.consumer.v1.DeliverSnapshotRequest
+	(*DeliverSnapshotResponse)(nil), // 5: lockstep.consumer.v1.DeliverSnapshotResponse
+	(*v1.Envelope)(nil),             // 6: lockstep.evidence.v1.Envelope
 }
 var file_lockstep_consumer_v1_dispatch_proto_depIdxs = []int32{
-	3, // 0: lockstep.consumer.v1.DispatchRequest.instruction:type_name -> lockstep.evidence.v1.Envelope
+	6, // 0: lockstep.consumer.v1.DispatchRequest.instruction:type_name -> lockstep.evidence.v1.Envelope
 	0, // 1: lockstep.consumer.v1.DispatchResponse.acceptance:type_name -> lockstep.consumer.v1.Acceptance
-	1, // 2: lockstep.consumer.v1.DispatchService.Dispatch:input_type -> lockstep.consumer.v1.DispatchRequest
-	2, // 3: lockstep.consumer.v1.DispatchService.Dispatch:output_type -> lockstep.consumer.v1.DispatchResponse
-	3, // [3:4] is the sub-list for method output_type
-	2, // [2:3] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	6, // 2: lockstep.consumer.v1.DeliverSnapshotRequest.snapshot:type_name -> lockstep.evidence.v1.Envelope
+	1, // 3: lockstep.consumer.v1.DeliverSnapshotResponse.outcome:type_name -> lockstep.consumer.v1.DeliveryOutcome
+	2, // 4: lockstep.consumer.v1.DispatchService.Dispatch:input_type -> lockstep.consumer.v1.DispatchRequest
+	4, // 5: lockstep.consumer.v1.DispatchService.DeliverSnapshot:input_type -> lockstep.consumer.v1.DeliverSnapshotRequest
+	3, // 6: lockstep.consumer.v1.DispatchService.Dispatch:output_type -> lockstep.consumer.v1.DispatchResponse
+	5, // 7: lockstep.consumer.v1.DispatchService.DeliverSnapshot:output_type -> lockstep.consumer.v1.DeliverSnapshotResponse
+	6, // [6:8] is the sub-list for method output_type
+	4, // [4:6] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_lockstep_consumer_v1_dispatch_proto_init() }
@@ -249,8 +458,8 @@ func file_lockstep_consumer_v1_dispatch_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lockstep_consumer_v1_dispatch_proto_rawDesc), len(file_lockstep_consumer_v1_dispatch_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   2,
+			NumEnums:      2,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

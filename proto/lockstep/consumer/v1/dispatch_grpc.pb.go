@@ -21,7 +21,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	DispatchService_Dispatch_FullMethodName = "/lockstep.consumer.v1.DispatchService/Dispatch"
+	DispatchService_Dispatch_FullMethodName        = "/lockstep.consumer.v1.DispatchService/Dispatch"
+	DispatchService_DeliverSnapshot_FullMethodName = "/lockstep.consumer.v1.DispatchService/DeliverSnapshot"
 )
 
 // DispatchServiceClient is the client API for DispatchService service.
@@ -30,6 +31,9 @@ const (
 type DispatchServiceClient interface {
 	// Stores the instruction, whatever the execution switch says; touches no data.
 	Dispatch(ctx context.Context, in *DispatchRequest, opts ...grpc.CallOption) (*DispatchResponse, error)
+	// Ordinary delivery: applies a record's signed current value by delivery's own
+	// rule, which never lowers a revision and never overwrites an equal one.
+	DeliverSnapshot(ctx context.Context, in *DeliverSnapshotRequest, opts ...grpc.CallOption) (*DeliverSnapshotResponse, error)
 }
 
 type dispatchServiceClient struct {
@@ -50,12 +54,25 @@ func (c *dispatchServiceClient) Dispatch(ctx context.Context, in *DispatchReques
 	return out, nil
 }
 
+func (c *dispatchServiceClient) DeliverSnapshot(ctx context.Context, in *DeliverSnapshotRequest, opts ...grpc.CallOption) (*DeliverSnapshotResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeliverSnapshotResponse)
+	err := c.cc.Invoke(ctx, DispatchService_DeliverSnapshot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // DispatchServiceServer is the server API for DispatchService service.
 // All implementations must embed UnimplementedDispatchServiceServer
 // for forward compatibility.
 type DispatchServiceServer interface {
 	// Stores the instruction, whatever the execution switch says; touches no data.
 	Dispatch(context.Context, *DispatchRequest) (*DispatchResponse, error)
+	// Ordinary delivery: applies a record's signed current value by delivery's own
+	// rule, which never lowers a revision and never overwrites an equal one.
+	DeliverSnapshot(context.Context, *DeliverSnapshotRequest) (*DeliverSnapshotResponse, error)
 	mustEmbedUnimplementedDispatchServiceServer()
 }
 
@@ -68,6 +85,9 @@ type UnimplementedDispatchServiceServer struct{}
 
 func (UnimplementedDispatchServiceServer) Dispatch(context.Context, *DispatchRequest) (*DispatchResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Dispatch not implemented")
+}
+func (UnimplementedDispatchServiceServer) DeliverSnapshot(context.Context, *DeliverSnapshotRequest) (*DeliverSnapshotResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeliverSnapshot not implemented")
 }
 func (UnimplementedDispatchServiceServer) mustEmbedUnimplementedDispatchServiceServer() {}
 func (UnimplementedDispatchServiceServer) testEmbeddedByValue()                         {}
@@ -108,6 +128,24 @@ func _DispatchService_Dispatch_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _DispatchService_DeliverSnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeliverSnapshotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DispatchServiceServer).DeliverSnapshot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DispatchService_DeliverSnapshot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DispatchServiceServer).DeliverSnapshot(ctx, req.(*DeliverSnapshotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // DispatchService_ServiceDesc is the grpc.ServiceDesc for DispatchService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -118,6 +156,10 @@ var DispatchService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Dispatch",
 			Handler:    _DispatchService_Dispatch_Handler,
+		},
+		{
+			MethodName: "DeliverSnapshot",
+			Handler:    _DispatchService_DeliverSnapshot_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -39,17 +39,21 @@ type Server struct {
 func Rules() map[string]identity.Rule {
 	viewer, operator, admin := identity.OperatorWith(identity.RoleViewer), identity.OperatorWith(identity.RoleOperator), identity.OperatorWith(identity.RoleAdmin)
 	return map[string]identity.Rule{
-		centerv1.AdminService_GetTask_FullMethodName:      viewer,
-		centerv1.AdminService_ListTasks_FullMethodName:    viewer,
-		centerv1.AdminService_ListResults_FullMethodName:  viewer,
-		centerv1.AdminService_ListGrants_FullMethodName:   viewer,
-		centerv1.AdminService_ListTenants_FullMethodName:  viewer,
-		centerv1.AdminService_ListTargets_FullMethodName:  viewer,
-		centerv1.AdminService_CreateTask_FullMethodName:   operator,
-		centerv1.AdminService_CancelTask_FullMethodName:   operator,
-		centerv1.AdminService_SetGrant_FullMethodName:     admin,
-		centerv1.AdminService_AddTenant_FullMethodName:    admin,
-		centerv1.AdminService_RemoveTenant_FullMethodName: admin,
+		centerv1.AdminService_GetTask_FullMethodName:              viewer,
+		centerv1.AdminService_ListTasks_FullMethodName:            viewer,
+		centerv1.AdminService_ListResults_FullMethodName:          viewer,
+		centerv1.AdminService_ListGrants_FullMethodName:           viewer,
+		centerv1.AdminService_ListTenants_FullMethodName:          viewer,
+		centerv1.AdminService_ListTargets_FullMethodName:          viewer,
+		centerv1.AdminService_ListFailedDeliveries_FullMethodName: viewer,
+		centerv1.AdminService_ReplayDelivery_FullMethodName:       operator,
+		centerv1.AdminService_ReplayRecord_FullMethodName:         operator,
+		centerv1.AdminService_ExplainRecord_FullMethodName:        operator,
+		centerv1.AdminService_CreateTask_FullMethodName:           operator,
+		centerv1.AdminService_CancelTask_FullMethodName:           operator,
+		centerv1.AdminService_SetGrant_FullMethodName:             admin,
+		centerv1.AdminService_AddTenant_FullMethodName:            admin,
+		centerv1.AdminService_RemoveTenant_FullMethodName:         admin,
 	}
 }
 

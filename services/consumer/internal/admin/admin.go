@@ -37,11 +37,16 @@ const (
 // Rules say who may call the methods.
 func Rules() map[string]identity.Rule {
 	return map[string]identity.Rule{
-		consumerv1.AdminService_ListWork_FullMethodName:     identity.OperatorWith(identity.RoleViewer),
-		consumerv1.AdminService_GetWork_FullMethodName:      identity.OperatorWith(identity.RoleViewer),
-		consumerv1.AdminService_ListOutcomes_FullMethodName: identity.OperatorWith(identity.RoleViewer),
-		consumerv1.AdminService_PauseWork_FullMethodName:    identity.OperatorWith(identity.RoleOperator),
-		consumerv1.AdminService_ResumeWork_FullMethodName:   identity.OperatorWith(identity.RoleOperator),
+		consumerv1.AdminService_ListWork_FullMethodName:         identity.OperatorWith(identity.RoleViewer),
+		consumerv1.AdminService_GetWork_FullMethodName:          identity.OperatorWith(identity.RoleViewer),
+		consumerv1.AdminService_ListOutcomes_FullMethodName:     identity.OperatorWith(identity.RoleViewer),
+		consumerv1.AdminService_ListRetired_FullMethodName:      identity.OperatorWith(identity.RoleViewer),
+		consumerv1.AdminService_ListQuarantined_FullMethodName:  identity.OperatorWith(identity.RoleViewer),
+		consumerv1.AdminService_RestoreRetired_FullMethodName:   identity.OperatorWith(identity.RoleOperator),
+		consumerv1.AdminService_RetryQuarantined_FullMethodName: identity.OperatorWith(identity.RoleOperator),
+		consumerv1.AdminService_ExplainRecord_FullMethodName:    identity.OperatorWith(identity.RoleOperator),
+		consumerv1.AdminService_PauseWork_FullMethodName:        identity.OperatorWith(identity.RoleOperator),
+		consumerv1.AdminService_ResumeWork_FullMethodName:       identity.OperatorWith(identity.RoleOperator),
 	}
 }
 

@@ -1,0 +1,2 @@
+DROP TABLE lockstep.delivery;
+DROP TABLE lockstep.delivery_position;
