@@ -165,9 +165,6 @@ func (r *Reporter) Send(ctx context.Context, w *store.Work) (Answer, error) {
 	return r.send(ctx, w, env, *w.ReportState)
 }
 
-// ErrNoAnswer: the report may or may not have arrived; report again.
-var ErrNoAnswer = errors.New("the report got no valid answer")
-
 func (r *Reporter) send(ctx context.Context, w *store.Work, env evidence.Envelope, reported protocol.State) (Answer, error) {
 	ack, err := r.Center.Report(ctx, env)
 	switch reason := fault.ReasonOf(err); {
@@ -176,34 +173,17 @@ func (r *Reporter) send(ctx context.Context, w *store.Work, env evidence.Envelop
 	case reason == fault.TaskNotFound, reason == fault.AttemptUnknown:
 		return Answer{Event: work.Unknown, Code: string(reason)}, nil
 	default:
-		return Answer{}, fmt.Errorf("%w: %w", ErrNoAnswer, err)
+		return Answer{}, fmt.Errorf("%w: %w", work.ErrNoAnswer, err)
 	}
 }
 
-// meaning reads an acknowledgement. One that does not echo the report is none.
+// meaning reads an acknowledgement.
 func meaning(w *store.Work, ack center.Ack, reported protocol.State) (Answer, error) {
-	if ack.TaskID != w.ID() || ack.ReportAttempt != w.Attempt {
-		return Answer{}, fmt.Errorf("%w: it is about task %q, attempt %d", ErrNoAnswer, ack.TaskID, ack.ReportAttempt)
+	event, err := work.Hear(
+		work.Sent{TaskID: w.ID(), Attempt: w.Attempt, State: reported},
+		work.Heard{TaskID: ack.TaskID, Attempt: ack.ReportAttempt, Decision: ack.Decision, TaskState: ack.TaskState, ResultState: ack.ResultState})
+	if err != nil || event == "" {
+		return Answer{}, err
 	}
-	told := ack.TaskState
-	switch ack.Decision {
-	case protocol.CurrentAccepted:
-		if reported == protocol.Running {
-			return Answer{}, nil
-		}
-		told = ack.ResultState
-	case protocol.CurrentDuplicate:
-		// The first result stays, whatever this one says.
-		told = ack.ResultState
-	case protocol.CenterTerminal:
-	case protocol.StaleRetry:
-		return Answer{Event: work.Stale, Code: ack.Code}, nil
-	default:
-		return Answer{}, fmt.Errorf("%w: it has no decision", ErrNoAnswer)
-	}
-	end, ok := work.EndOf(told)
-	if !ok {
-		return Answer{}, fmt.Errorf("%w: %s names no final state (%q)", ErrNoAnswer, ack.Decision, told)
-	}
-	return Answer{Event: end, Code: ack.Code}, nil
+	return Answer{Event: event, Code: ack.Code}, nil
 }
