@@ -16,7 +16,9 @@ import (
 	"lockstep.dev/services/consumer/internal/bills"
 	"lockstep.dev/services/consumer/internal/refresh"
 	"lockstep.dev/services/consumer/internal/refreshapi"
+	"lockstep.dev/services/consumer/internal/repair"
 	"lockstep.dev/services/consumer/internal/scores"
+	"lockstep.dev/services/consumer/internal/store"
 )
 
 // Refresh is the second worker's settings.
@@ -80,9 +82,11 @@ func (c *Refresh) migrate(ctx context.Context, dsn string) error {
 
 // refresher is the second worker, put together.
 type refresher struct {
-	engine *refresh.Engine
-	server *refreshapi.Server
-	pools  []*pgxpool.Pool
+	log        *zap.Logger
+	engine     *refresh.Engine
+	server     *refreshapi.Server
+	dependents []refresh.Dependent
+	pools      []*pgxpool.Pool
 }
 
 func (r *refresher) close() {
@@ -100,7 +104,7 @@ func (r *refresher) run(ctx context.Context) error {
 // openRefresh wires the second worker: pools of its own, so that neither worker
 // waits for the other's connections.
 func openRefresh(ctx context.Context, cfg *Config, log *zap.Logger) (r *refresher, err error) {
-	r = &refresher{}
+	r = &refresher{log: log}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -139,10 +143,35 @@ func openRefresh(ctx context.Context, cfg *Config, log *zap.Logger) (r *refreshe
 		return nil, err
 	}
 	r.server.Engine = r.engine
-	for i := range cfg.Refresh.Dependents {
-		cfg.Refresh.Dependents[i].Payload = payloads[cfg.Refresh.Dependents[i].Projection]
+	for _, d := range cfg.Refresh.Dependents {
+		d.Payload = payloads[d.Projection]
+		r.dependents = append(r.dependents, d)
 	}
 	return r, nil
+}
+
+// changed requests the refresh of what depends on repaired and retired records,
+// in their transaction; nil where nothing does.
+func (r *refresher) changed() repair.Changed {
+	if len(r.dependents) == 0 {
+		return nil
+	}
+	return func(ctx context.Context, e *store.Effect, contents [][]byte) error {
+		requests, err := r.engine.RequestDependent(ctx, e.Tx, r.dependents, contents)
+		if err != nil {
+			return err
+		}
+		e.OnCommit(func() {
+			r.engine.Committed(requests...)
+			for _, request := range requests {
+				if request.Outcome == refresh.Refused {
+					r.log.Warn("a refresh of what depends on reconciled records was refused",
+						zap.Stringer("task", request.TaskID), zap.String("code", string(request.Code)))
+				}
+			}
+		})
+		return nil
+	}
 }
 
 // payloads ask a projection for scopes, in its own JSON.

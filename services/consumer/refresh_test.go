@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"lockstep.dev/services/consumer/internal/centertest"
 )
 
 // refreshWorld is the whole consumer with both projections, and a connection to look with.
@@ -22,12 +24,13 @@ type refreshWorld struct {
 
 func setupRefresh(t *testing.T) *refreshWorld {
 	t.Helper()
-	for name, value := range map[string]string{
-		"PROJECTIONS": "bills,scores", "KICK__STAGES__SCORES__ENABLED": "true", "KICK__STAGES__SCORES__GREY": "100",
-	} {
-		t.Setenv("LOCKSTEP_CONSUMER__REFRESH__"+name, value)
-	}
 	w := &refreshWorld{service: setup(t)}
+	w.extra = `
+refresh:
+  projections: [bills, scores]
+  kick: {stages: {scores: {enabled: true, grey: 100}}}
+  dependents: [{projection: scores, id: candidate.id, month: period}]
+`
 	w.start()
 	conn, err := pgx.Connect(t.Context(), w.dsn)
 	if err != nil {
@@ -235,4 +238,27 @@ func TestRefreshService(t *testing.T) {
 			t.Errorf("submit to a cancelled task: %d %v", code, got)
 		}
 	})
+}
+
+// TestReconcileRefreshesWhatDependsOnIt: a repaired record's content names a
+// candidate and a period, whose score is refreshed through the same door.
+func TestReconcileRefreshesWhatDependsOnIt(t *testing.T) {
+	w := setupRefresh(t)
+	w.exec(`INSERT INTO scores.candidate_fact (candidate_id, id, period, dimension, value) VALUES (7, 1, 202607, 8, 70)`)
+	w.center.Put("0123456789abcdef", centertest.Record{Revision: 3, Content: `{"candidate":{"id":7},"period":"2026-07-03"}`})
+	w.center.Put("0123456789abcdeg", centertest.Record{Revision: 1, Content: `{"about":"nobody"}`})
+	if err := w.dispatch(w.centerKey, w.center.Task()); err != nil {
+		t.Fatal(err)
+	}
+	w.until(`SELECT count(*) FROM scores.candidate_score WHERE candidate_id = 7 AND period = 202607 AND fit = 70`)
+	w.until(`SELECT count(*) FROM lockstep.refresh_task WHERE requested_by = 'reconcile' AND projection = 'scores'`)
+
+	// The center has it no more: the row is retired, and the score is looked at again.
+	w.center.Drop("0123456789abcdef")
+	w.exec(`DELETE FROM scores.candidate_fact WHERE candidate_id = 7`)
+	if err := w.dispatch(w.centerKey, w.center.Task()); err != nil {
+		t.Fatal(err)
+	}
+	w.until(`SELECT count(*) FROM hall.answer_projection WHERE retired_at IS NOT NULL`)
+	w.until(`SELECT count(*) FROM scores.candidate_score WHERE candidate_id = 7 AND fit IS NULL`)
 }

@@ -169,6 +169,7 @@ func run(ctx context.Context, cfg *Config) error {
 			Self: cfg.AppKey, Center: source, Store: st, Projection: rows, SourceKeys: sourceKeys,
 			Now: now, NewNonce: nonce, Log: log, MaxRetries: cfg.MaxRepairRetries, MaxAge: cfg.SnapshotMaxAge,
 			MaxExtras: cfg.MaxPendingExtras, MaxRetirePercent: cfg.MaxRetirePercent, Content: cfg.VerifyContent,
+			Changed: refreshes.changed(),
 		},
 		Reporter: &report.Reporter{
 			Self: cfg.AppKey, Signer: signer, Center: source, Now: now, MaxItems: cfg.MaxErrorItems, MaxChars: cfg.MaxErrorChars,

@@ -39,6 +39,7 @@ type service struct {
 	done      chan error
 	grpc      string
 	http      string
+	extra     string // further settings
 }
 
 func setup(t *testing.T) *service {
@@ -85,7 +86,7 @@ scan_initial_delay: 0s
 log: {level: warn}
 ready_file: ` + ready + `
 operators: [{id: ann, role: admin, token_sha256: ` + hash + `}]
-`
+` + s.extra
 	path := filepath.Join(s.dir, "consumer.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		s.t.Fatal(err)

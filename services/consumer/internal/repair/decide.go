@@ -228,7 +228,11 @@ func (r *Repairer) writeOnce(ctx context.Context, t *Task, batch []planned) (mis
 	}
 	err = r.Store.InEffect(ctx, t.Claim, t.Work, store.RepairPoints, func(e *store.Effect) error {
 		missed = missed[:0]
-		keys, err := r.Projection.Repair(ctx, e.Tx, t.scope(), items)
+		var keys []string
+		err := r.changing(ctx, t, e, plannedKeys(batch), func() (err error) {
+			keys, err = r.Projection.Repair(ctx, e.Tx, t.scope(), items)
+			return err
+		})
 		if err != nil {
 			return err
 		}

@@ -59,6 +59,8 @@ type Repairer struct {
 	MaxRetirePercent int
 	// Content: local hashes are recomputed from the content.
 	Content bool
+	// Changed, if set, is told of every repair and retirement, in its transaction.
+	Changed Changed
 }
 
 // Task is the held row that an effect belongs to.

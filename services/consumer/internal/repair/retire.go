@@ -174,7 +174,11 @@ func (r *Repairer) retireAll(ctx context.Context, t *Task, proved []planned) err
 		if err := r.breaker(ctx, t, e, oldest); err != nil {
 			return err
 		}
-		keys, err := r.Projection.Retire(ctx, e.Tx, t.scope(), t.Work.WindowStart, items)
+		var keys []string
+		err := r.changing(ctx, t, e, plannedKeys(proved), func() (err error) {
+			keys, err = r.Projection.Retire(ctx, e.Tx, t.scope(), t.Work.WindowStart, items)
+			return err
+		})
 		if err != nil {
 			return err
 		}

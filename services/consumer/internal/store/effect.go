@@ -23,7 +23,12 @@ type Effect struct {
 	tenant     int64
 	collection string
 	noted      bool
+	committed  []func()
 }
+
+// OnCommit runs f once the effect is committed. f must not fail and not wait;
+// where the process ends first, nobody runs it.
+func (e *Effect) OnCommit(f func()) { e.committed = append(e.committed, f) }
 
 // Points are the fail points around the commit of an effect.
 type Points struct{ Before, After failpoint.Name }
@@ -41,12 +46,13 @@ var (
 func (s *Store) InEffect(ctx context.Context, c claim.Claim, w *Work, at Points, fn func(*Effect) error) error {
 	op := s.newID()
 	var noted bool
+	var committed []func()
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		e := &Effect{Tx: tx, Op: op, task: w.TaskID, tenant: w.TenantID, collection: w.CollectionID}
 		if err := fn(e); err != nil {
 			return err
 		}
-		noted = e.noted
+		noted, committed = e.noted, e.committed
 		failpoint.Hit(at.Before)
 		return Site.Check(ctx, tx, c)
 	})
@@ -57,6 +63,9 @@ func (s *Store) InEffect(ctx context.Context, c claim.Claim, w *Work, at Points,
 		return err
 	}
 	failpoint.Hit(at.After)
+	for _, f := range committed {
+		f()
+	}
 	return nil
 }
 
