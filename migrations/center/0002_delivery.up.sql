@@ -20,8 +20,9 @@ CREATE TABLE lockstep.delivery (
   -- changes; DROPPED has nothing that could be sent.
   state         text   NOT NULL DEFAULT 'PENDING' CHECK (state IN ('PENDING', 'SENDING', 'DONE', 'FAILED', 'DROPPED')),
   -- Rises with every change of the record. A conclusion counts for the
-  -- generation that it began with.
+  -- generation that was taken.
   generation    bigint NOT NULL DEFAULT 1 CHECK (generation >= 1),
+  taken_generation bigint NOT NULL DEFAULT 0,
   attempts      integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
   code          text   NOT NULL DEFAULT '',
   -- What the consumer answered to the newest attempt that reached it.

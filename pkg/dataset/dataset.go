@@ -35,6 +35,8 @@ type Config struct {
 	Table   string  `koanf:"table"`
 	KeyKind string  `koanf:"key_kind"`
 	Columns Columns `koanf:"columns"`
+	// Outbox names the changes for ordinary delivery; the center's side only.
+	Outbox Outbox `koanf:"outbox"`
 }
 
 // Columns names the host's columns. Content is either one jsonb column or a
@@ -137,6 +139,7 @@ func (c Config) Validate(side Side) error {
 			seen[col.name] = col.setting
 		}
 	}
+	errs = append(errs, c.Outbox.validate(side)...)
 	return errors.Join(errs...)
 }
 

@@ -36,6 +36,8 @@ type Table struct {
 	Content string
 	// ContentTargets are the quoted columns that content is written to.
 	ContentTargets []string
+	// Changes is the resolved outbox, nil where none is mapped.
+	Changes *Changes
 
 	types map[string]string // column name → type name
 }
@@ -50,19 +52,9 @@ func Resolve(ctx context.Context, db Querier, cfg Config, side Side) (*Table, er
 	if err != nil {
 		return nil, err
 	}
-	rows, err := db.Query(ctx, `SELECT a.attname, t.typname
-		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-		WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped`, ident.Sanitize())
+	types, err := columnTypes(ctx, db, ident)
 	if err != nil {
-		return nil, fmt.Errorf("read the columns of %s: %w", cfg.Table, err)
-	}
-	types := map[string]string{}
-	var name, typ string
-	if _, err := pgx.ForEachRow(rows, []any{&name, &typ}, func() error {
-		types[name] = typ
-		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("read the columns of %s: %w", cfg.Table, err)
+		return nil, err
 	}
 	if len(types) == 0 {
 		return nil, fmt.Errorf("dataset.table: there is no table %s, or this role may not see it", cfg.Table)
@@ -80,7 +72,31 @@ func Resolve(ctx context.Context, db Querier, cfg Config, side Side) (*Table, er
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return newTable(cfg, ident, types), nil
+	table := newTable(cfg, ident, types)
+	if table.Changes, err = cfg.Outbox.resolve(ctx, db); err != nil {
+		return nil, err
+	}
+	return table, nil
+}
+
+// columnTypes reads a live table's column names and their types; none where
+// there is no such table, or the role may not see it.
+func columnTypes(ctx context.Context, db Querier, ident pgx.Identifier) (map[string]string, error) {
+	rows, err := db.Query(ctx, `SELECT a.attname, t.typname
+		FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+		WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped`, ident.Sanitize())
+	if err != nil {
+		return nil, fmt.Errorf("read the columns of %s: %w", ident.Sanitize(), err)
+	}
+	types := map[string]string{}
+	var name, typ string
+	if _, err := pgx.ForEachRow(rows, []any{&name, &typ}, func() error {
+		types[name] = typ
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read the columns of %s: %w", ident.Sanitize(), err)
+	}
+	return types, nil
 }
 
 func newTable(cfg Config, ident pgx.Identifier, types map[string]string) *Table {

@@ -81,6 +81,13 @@ func Run(ctx context.Context, config Config, parts Parts) error {
 	return s.run(ctx)
 }
 
+// NewRegistry makes a registry with the metrics of the process itself.
+func NewRegistry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return registry
+}
+
 func newServer(ctx context.Context, config Config, parts Parts) (*server, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -90,8 +97,7 @@ func newServer(ctx context.Context, config Config, parts Parts) (*server, error)
 		return nil, err
 	}
 	if parts.Registry == nil {
-		parts.Registry = prometheus.NewRegistry()
-		parts.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		parts.Registry = NewRegistry()
 	}
 	s := &server{
 		log: parts.Log, readyFile: config.ReadyFile, grace: grace, loops: parts.Loops,

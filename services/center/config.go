@@ -34,6 +34,7 @@ type Config struct {
 
 	Schedule Schedule `koanf:"schedule"`
 	Dispatch Dispatch `koanf:"dispatch"`
+	Delivery Delivery `koanf:"delivery"`
 
 	PageSize int `koanf:"page_size"`
 	MaxRows  int `koanf:"max_rows"`
@@ -90,6 +91,7 @@ func defaults() *Config {
 		Schedule: Schedule{Cron: "0 0 2 * * *", Zone: "Asia/Shanghai"},
 		// The call and its conclusion fit into the ten seconds that a stop may take.
 		Dispatch: Dispatch{Timeout: 5 * time.Second},
+		Delivery: deliveryDefaults(),
 		Store:    Database{MaxConns: 20},
 		Source:   Database{MaxConns: 10},
 		PageSize: 200, MaxRows: 20_000, MaxPages: 200, PageRows: 128,
@@ -118,6 +120,7 @@ func (c *Config) Validate() error {
 	}
 	c.checkSizes(&p)
 	c.checkTimes(&p)
+	c.checkDelivery(&p)
 	_, err := schedule.Parse(c.Schedule.Cron, c.Schedule.Zone)
 	p.Add("schedule", err)
 	return p.Err()

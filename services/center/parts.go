@@ -214,9 +214,11 @@ func workerName() string {
 }
 
 // kicks wake the loops after commits that give them work.
-type kicks struct{ materialise, dispatch loop.Kick }
+type kicks struct{ materialise, dispatch, deliver loop.Kick }
 
-func newKicks() *kicks { return &kicks{materialise: loop.NewKick(), dispatch: loop.NewKick()} }
+func newKicks() *kicks {
+	return &kicks{materialise: loop.NewKick(), dispatch: loop.NewKick(), deliver: loop.NewKick()}
+}
 
 func (k *kicks) wake() {
 	k.materialise.Wake()

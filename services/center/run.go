@@ -101,20 +101,24 @@ func run(ctx context.Context, cfg *Config) error {
 	s := &system{cfg: cfg, log: log, identities: who, databases: db, targets: targets, kicks: newKicks(), policy: cfg.policy(), now: time.Now}
 	materialiser := s.materialiser()
 	reader := manifest.NewReader(db.frozen, cfg.PageSize)
-	operators, consumers := s.operators(), s.consumers(reader)
+	operators, consumers, registry := s.operators(), s.consumers(reader), serve.NewRegistry()
 	loops, err := s.loops(materialiser, s.dispatcher(), s.sweeper(materialiser))
 	if err != nil {
 		return err
 	}
+	deliveries, err := s.deliveryLoops(registry)
+	if err != nil {
+		return err
+	}
 	return serve.Run(ctx, cfg.Config, serve.Parts{
-		Log: log, Guard: who.guard,
+		Log: log, Guard: who.guard, Registry: registry,
 		Register: func(server *grpc.Server) {
 			centerv1.RegisterAdminServiceServer(server, operators)
 			centerv1.RegisterReconcileServiceServer(server, consumers)
 		},
 		Gateways: []serve.Gateway{centerv1.RegisterAdminServiceHandler},
 		Checks:   map[string]serve.Check{"store": db.storePool.Ping, "source": db.sourcePool.Ping},
-		Loops:    loops,
+		Loops:    append(loops, deliveries...),
 	})
 }
 
@@ -163,6 +167,7 @@ func (s *system) consumers(reader *manifest.Reader) *reconcile.Server {
 func (s *system) operators() *admin.Server {
 	return &admin.Server{
 		Store: s.store, Policy: s.policy, Targets: s.targets.Addresses(), Dispatching: s.cfg.Dispatch.Enabled, Wake: s.kicks.wake,
+		Source: s.source, Delivering: s.cfg.Delivery.Enabled, WakeDelivery: s.kicks.deliver.Wake,
 		Grants: &grant.Keeper{Store: s.store, Wake: s.kicks.wake},
 		Creator: &create.Creator{
 			Store: s.store, MaxTasks: s.cfg.MaxTasksPerRun, Oversize: oversize(s.cfg, s.source), Elsewhere: elsewhere(s.source),

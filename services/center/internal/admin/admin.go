@@ -16,6 +16,7 @@ import (
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	"lockstep.dev/services/center/internal/create"
 	"lockstep.dev/services/center/internal/grant"
+	"lockstep.dev/services/center/internal/source"
 	"lockstep.dev/services/center/internal/store"
 	"lockstep.dev/services/center/internal/task"
 )
@@ -33,6 +34,11 @@ type Server struct {
 	Dispatching bool
 	// Wake is called after a change that freed a slot.
 	Wake func()
+	// Source shows records as they are now.
+	Source *source.Source
+	// Delivering: ordinary delivery is on. WakeDelivery is called after a replay.
+	Delivering   bool
+	WakeDelivery func()
 }
 
 // Rules say who may call the methods.
