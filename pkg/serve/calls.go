@@ -50,11 +50,12 @@ type calls struct {
 	now     func() time.Time
 	total   *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
+	refused func(caller, method string, code fault.Reason)
 }
 
-func newCalls(log *zap.Logger, registry prometheus.Registerer) (*calls, error) {
+func newCalls(log *zap.Logger, registry prometheus.Registerer, refused func(caller, method string, code fault.Reason)) (*calls, error) {
 	c := &calls{
-		log: log, now: time.Now,
+		log: log, now: time.Now, refused: refused,
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lockstep_grpc_calls_total", Help: "Answered gRPC calls by method, gRPC code and stable code.",
 		}, []string{"method", "code", "reason"}),
@@ -114,6 +115,9 @@ func (s *streamWith) Context() context.Context { return s.ctx }
 // that went well are counted, and logged for debugging only. No body is logged.
 func (c *calls) answered(method, caller string, took time.Duration, err error) {
 	code, reason := status.Code(err).String(), string(fault.ReasonOf(err))
+	if c.refused != nil && reason != "" {
+		c.refused(caller, method, fault.Reason(reason))
+	}
 	c.total.WithLabelValues(method, code, reason).Inc()
 	c.seconds.WithLabelValues(method).Observe(took.Seconds())
 	level := zap.DebugLevel

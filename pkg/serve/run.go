@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
+
+	"lockstep.dev/pkg/fault"
 )
 
 // Parts are what a service is made of.
@@ -40,6 +42,9 @@ type Parts struct {
 	Registry *prometheus.Registry
 	// Options are further server options, such as a stats handler.
 	Options []grpc.ServerOption
+	// Refused, if set, is told of every call that was answered with a code, and
+	// who made it as identity.Record says. It must not wait.
+	Refused func(caller, method string, code fault.Reason)
 }
 
 // Guard is what serve needs of an access guard; *identity.Guard is one.
@@ -120,7 +125,7 @@ func newServer(ctx context.Context, config Config, parts Parts) (*server, error)
 }
 
 func (s *server) makeGRPC(settings *tls.Config, parts Parts) error {
-	watch, err := newCalls(parts.Log, parts.Registry)
+	watch, err := newCalls(parts.Log, parts.Registry, parts.Refused)
 	if err != nil {
 		return err
 	}
