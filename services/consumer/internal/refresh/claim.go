@@ -169,7 +169,7 @@ func (e *Engine) conclude(ctx context.Context, j *job, end ending) (Event, error
 			}
 		}
 		if !changed {
-			return claim.ErrFenced
+			return Site.Fenced()
 		}
 		return Site.Leave(ctx, tx, j.claim, "lapses = 0")
 	})

@@ -114,6 +114,7 @@ func TestKickGivesOneTailToATaskThatRuns(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if runs != 2 {
 			t.Errorf("ran %d times, want 2: once, and once more for all that came meanwhile", runs)
 		}
@@ -143,6 +144,7 @@ func TestKickRoundBudget(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		go k.Run(ctx)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		want := []int{1, 1, 2, 1, 1, 1}
 		if len(order) != len(want) {
 			t.Fatalf("ran %v, want %v", order, want)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/pg"
@@ -267,7 +269,81 @@ func TestFactsAreReadAfterTheGuard(t *testing.T) {
 	w.equal([]any{(<-done).Succeeded, (<-done).Succeeded}, []any{1, 1}, "succeeded")
 	w.equal(one[string](w, `SELECT total || ' ' || writes FROM sum_row`), "42 2", "the row the waiter wrote")
 	w.equal(one[string](w, `SELECT guard_key FROM lockstep.refresh_scope_guard`), "sums:1:202601", "the guard's key")
+	w.equal(one[string](w, `SELECT string_agg(schemaname || '.' || tablename, ',') FROM pg_tables WHERE tablename LIKE '%guard%'`),
+		"lockstep.refresh_scope_guard", "the one table of guards")
 	w.equal(len(w.sums.doubled), 0, "scopes written by two at once")
+}
+
+// TestAWorkerThatStoppedInMidEffect stands still inside a scope's transaction
+// until another one has taken the task over, and then goes on.
+func TestAWorkerThatStoppedInMidEffect(t *testing.T) {
+	w := setup(t)
+	a := newArrivals()
+	w.sums.hook = a.hook
+	out := w.submit(Input{Payload: payload(1)})
+	old := w.claim(w.engine1("old"))
+	done := make(chan pageResult, 2)
+	run := func(j *job) {
+		page, err := w.work(w.ctx, j, noDeadline)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- page
+	}
+	go run(old)
+	a.wait(t, 1) // it has written, holds the guard, and stands still
+	w.lapse()
+	young := w.claim(w.engine1("young"))
+	go run(young)
+	w.until(`SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`, 1)
+	close(a.out)
+	events := map[Event]bool{(<-done).event: true, (<-done).event: true}
+	w.equal(events, map[Event]bool{"": true, AllDone: true}, "one was fenced, one concluded")
+	d := w.task(out.TaskID)
+	w.equal([]any{d.State, d.Attempt, d.Done, d.Counts.Updated}, []any{Success, 2, 1, 1}, "task")
+	w.equal(one[int](w, `SELECT writes FROM sum_row`), 1, "writes: the old worker's was rolled back")
+}
+
+// TestTheTokenStaysInItsColumn looks for every token of a run in all that people can read.
+func TestTheTokenStaysInItsColumn(t *testing.T) {
+	w := setup(t)
+	core, logs := observer.New(zap.DebugLevel)
+	w.log = zap.New(core)
+	var tokens []string
+	w.sums.hook = func(_ context.Context, _ []byte, s Scope) error {
+		tokens = append(tokens, one[string](w, `SELECT claim_token::text FROM lockstep.refresh_progress WHERE claim_token IS NOT NULL`))
+		switch s.ID {
+		case 1:
+			return errors.New("no")
+		case 2:
+			w.lapse()
+			w.claim(w.engine1("young"))
+		}
+		return nil
+	}
+	var shown strings.Builder
+	for id := 1; id <= 3; id++ {
+		out := w.submit(Input{Payload: payload(id)})
+		j := w.claim(w.Engine)
+		page, err := w.work(w.ctx, j, noDeadline)
+		fmt.Fprintf(&shown, "%v %+v %v %+v\n", j.claim, page, err, w.task(out.TaskID))
+		if d := w.task(out.TaskID); d.State == Running {
+			w.must(w.Cancel(w.ctx, "ann", out.TaskID, "over"))
+		}
+	}
+	for _, entry := range logs.All() {
+		fmt.Fprintf(&shown, "%s %v\n", entry.Message, entry.ContextMap())
+	}
+	shown.WriteString(one[string](w, `SELECT string_agg(a::text, ' ') FROM lockstep.audit a`))
+	shown.WriteString(one[string](w, `SELECT string_agg(t::text, ' ') FROM lockstep.refresh_task t`))
+	shown.WriteString(one[string](w, `SELECT string_agg(s::text, ' ') FROM lockstep.refresh_scope s`))
+	shown.WriteString(one[string](w, `SELECT string_agg(p::text, ' ') FROM lockstep.refresh_progress p`)) // all claims are over
+	w.equal([]any{len(tokens), logs.Len() >= 2}, []any{3, true}, "tokens seen, and logs written")
+	for _, token := range tokens {
+		if strings.Contains(shown.String(), token) {
+			t.Errorf("token %s was shown", token)
+		}
+	}
 }
 
 func TestAShutdownGivesBack(t *testing.T) {

@@ -175,7 +175,7 @@ func scopeOpen(ctx context.Context, tx pgx.Tx, j *job, s Scope) (bool, error) {
 	err := tx.QueryRow(ctx, `SELECT state <> 'DONE' FROM lockstep.refresh_scope WHERE task_id = $1 AND generation = $2 AND scope_id = $3 AND month = $4`,
 		j.claim.ID, j.generation, s.ID, s.Month).Scan(&open)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return false, claim.ErrFenced // a newer generation has its scopes already
+		return false, Site.Fenced() // a newer generation has its scopes already
 	}
 	if err != nil {
 		return false, fmt.Errorf("read scope row: %w", err)
@@ -197,7 +197,7 @@ func markDone(ctx context.Context, tx pgx.Tx, j *job, s Scope, c Counts) error {
 		return fmt.Errorf("mark done: %w", err)
 	}
 	if tag.RowsAffected() != 1 {
-		return claim.ErrFenced
+		return Site.Fenced()
 	}
 	return nil
 }
@@ -212,7 +212,7 @@ func (e *Engine) markFailed(ctx context.Context, j *job, s Scope, code, message 
 			return fmt.Errorf("mark failed: %w", err)
 		}
 		if tag.RowsAffected() != 1 {
-			return claim.ErrFenced
+			return Site.Fenced()
 		}
 		return Site.Check(ctx, tx, j.claim)
 	})
