@@ -33,6 +33,7 @@ type Config struct {
 	Dataset dataset.Config `koanf:"dataset"`
 
 	Execution Execution `koanf:"execution"`
+	Delivery  Delivery  `koanf:"delivery"`
 	Refresh   Refresh   `koanf:"refresh"`
 
 	Lease                time.Duration `koanf:"lease"`

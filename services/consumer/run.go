@@ -22,6 +22,7 @@ import (
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
 	"lockstep.dev/services/consumer/internal/admin"
 	"lockstep.dev/services/consumer/internal/center"
+	"lockstep.dev/services/consumer/internal/delivery"
 	"lockstep.dev/services/consumer/internal/dispatch"
 	"lockstep.dev/services/consumer/internal/projection"
 	"lockstep.dev/services/consumer/internal/repair"
@@ -175,13 +176,20 @@ func run(ctx context.Context, cfg *Config) error {
 			Self: cfg.AppKey, Signer: signer, Center: source, Now: now, MaxItems: cfg.MaxErrorItems, MaxChars: cfg.MaxErrorChars,
 		},
 	})
-	instructions := &dispatch.Server{
-		Self: cfg.AppKey, Source: cfg.SourceAppKey, SourceKeys: sourceKeys, Store: st, Kick: w.Kick, Log: log,
+	registry := serve.NewRegistry()
+	deliveries, options, err := receiver(cfg, registry, delivery.Receiver{
+		Self: cfg.AppKey, Source: cfg.SourceAppKey, SourceKeys: sourceKeys, Store: st, Projection: rows, Changed: refreshes.changed(), Log: log,
+	})
+	if err != nil {
+		return err
 	}
-	operators := &admin.Server{Store: st, WaitsFor: w.WaitsFor, Kick: w.Kick}
+	instructions := &dispatch.Server{
+		Self: cfg.AppKey, Source: cfg.SourceAppKey, SourceKeys: sourceKeys, Store: st, Kick: w.Kick, Log: log, Deliveries: deliveries,
+	}
+	operators := &admin.Server{Store: st, Projection: rows, WaitsFor: w.WaitsFor, Kick: w.Kick}
 
 	return serve.Run(ctx, cfg.Config, serve.Parts{
-		Log: log, Guard: guard,
+		Log: log, Guard: guard, Registry: registry, Options: options,
 		Register: func(s *grpc.Server) {
 			consumerv1.RegisterDispatchServiceServer(s, instructions)
 			consumerv1.RegisterAdminServiceServer(s, operators)

@@ -2,7 +2,8 @@
 //
 // Reads write nothing. What belongs to a tenant outside the operator's list
 // reads as not found and is absent from lists. Every change is audited in its
-// own transaction. No answer holds content, a claim token or key material.
+// own transaction. No answer holds a claim token or key material, and none but
+// ExplainRecord's holds content.
 package admin
 
 import (
@@ -21,6 +22,7 @@ import (
 	"lockstep.dev/pkg/protocol"
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
 	evidencev1 "lockstep.dev/proto/lockstep/evidence/v1"
+	"lockstep.dev/services/consumer/internal/projection"
 	"lockstep.dev/services/consumer/internal/store"
 	"lockstep.dev/services/consumer/internal/work"
 )
@@ -54,7 +56,8 @@ func Rules() map[string]identity.Rule {
 type Server struct {
 	consumerv1.UnimplementedAdminServiceServer
 
-	Store *store.Store
+	Store      *store.Store
+	Projection *projection.Projection
 	// WaitsFor says why a row does not move, None where it does.
 	WaitsFor func(*store.Work) fault.Reason
 	// Kick wakes the worker after a row was resumed.

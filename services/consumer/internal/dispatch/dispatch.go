@@ -18,6 +18,7 @@ import (
 	"lockstep.dev/pkg/protocol"
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
 	"lockstep.dev/services/consumer/internal/center"
+	"lockstep.dev/services/consumer/internal/delivery"
 	"lockstep.dev/services/consumer/internal/store"
 	"lockstep.dev/services/consumer/internal/work"
 )
@@ -41,6 +42,8 @@ type Server struct {
 	// Kick wakes the worker after the commit.
 	Kick func()
 	Log  *zap.Logger
+	// Deliveries takes snapshots that the center pushes; nil for none.
+	Deliveries *delivery.Receiver
 }
 
 // Dispatch stores an instruction.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,6 +34,9 @@ func (e *Effect) Note(ctx context.Context, entries []Entry) error {
 	if len(entries) == 0 {
 		return nil
 	}
+	if e.task == uuid.Nil {
+		return errNoTask
+	}
 	// One order of locks, whoever writes.
 	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Key, b.Key) })
 	n := len(entries)
@@ -56,7 +60,7 @@ func (e *Effect) Note(ctx context.Context, entries []Entry) error {
 			center_revision = EXCLUDED.center_revision, center_hash = EXCLUDED.center_hash, center_deleted = EXCLUDED.center_deleted,
 			local_revision = EXCLUDED.local_revision, local_hash = EXCLUDED.local_hash, local_deleted = EXCLUDED.local_deleted,
 			wrote_revision = EXCLUDED.wrote_revision, wrote_hash = EXCLUDED.wrote_hash, wrote_deleted = EXCLUDED.wrote_deleted,
-			evidence_id = EXCLUDED.evidence_id, evidence = EXCLUDED.evidence, op_id = EXCLUDED.op_id, updated_at = now()`,
+			evidence_id = EXCLUDED.evidence_id, evidence = EXCLUDED.evidence, op_id = EXCLUDED.op_id, updated_at = now(), reopened_at = NULL`,
 		e.tenant, e.task, e.Op, keys, classes, outcomes, codes, center.revisions, center.hashes, center.deleted,
 		local.revisions, local.hashes, local.deleted, wrote.revisions, wrote.hashes, wrote.deleted, ids, words)
 	if err != nil {
@@ -65,6 +69,9 @@ func (e *Effect) Note(ctx context.Context, entries []Entry) error {
 	e.noted = true
 	return nil
 }
+
+// errNoTask: a delivery is no task, and writes no ledger.
+var errNoTask = errors.New("only a task has a ledger")
 
 // triples are three arrays of nullable columns.
 type triples struct {
