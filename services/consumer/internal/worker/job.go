@@ -50,12 +50,17 @@ func newJob(w *Worker, ctx context.Context, c claim.Claim, row *store.Work) *job
 		task: &repair.Task{Claim: c, Work: row},
 	}
 	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var grace *time.Timer
-	release := context.AfterFunc(ctx, func() { grace = time.AfterFunc(stopGrace, cancel) })
-	j.cancel = func() {
-		if !release() && grace != nil {
-			grace.Stop()
+	release := context.AfterFunc(ctx, func() {
+		grace := time.NewTimer(stopGrace)
+		defer grace.Stop()
+		select {
+		case <-grace.C:
+			cancel()
+		case <-hard.Done():
 		}
+	})
+	j.cancel = func() {
+		release()
 		cancel()
 	}
 	j.ctx, j.keeper = claim.Keep(center.Metered(hard, j.meter), w.Set.Lease, w.Set.StallLimit, func(ctx context.Context) error {

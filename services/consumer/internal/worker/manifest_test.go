@@ -101,6 +101,7 @@ func TestForeignManifests(t *testing.T) {
 		"a page twice":           {pages(func(r *centerv1.GetPagesResponse) { r.Pages = append(r.Pages, r.Pages[0]) }), fault.PageNotProven},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := setup(t)
 			for n := range 14 { // pages of 4: two that differ, one that does not, a short one
 				w.center.Put(k(n), rec(1, `{}`))
@@ -141,6 +142,7 @@ func TestFailedRounds(t *testing.T) {
 		"no page comes": {centertest.Lies{Pages: func(r *centerv1.GetPagesResponse) { r.LeftOver, r.Pages = nil, nil }}, fault.ManifestNotReady},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := setup(t)
 			w.both(k(1), rec(1, `{}`))
 			w.center.Put(k(2), rec(1, `{}`))

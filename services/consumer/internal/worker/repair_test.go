@@ -373,6 +373,7 @@ func TestLyingAnswers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := setup(t)
 			w.center.Put(k(1), rec(1, `{"a":1}`))
 			w.center.Put(k(2), rec(1, `{"a":2}`))

@@ -85,6 +85,7 @@ func TestAcknowledgements(t *testing.T) {
 		}), work.Parked},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := setup(t)
 			w.both(k(1), rec(1, `{}`))
 			w.center.Lie(c.lie)
@@ -326,6 +327,7 @@ func TestWaiting(t *testing.T) {
 		"waiting after a fail": {sql: `UPDATE lockstep.work SET due_at = now() + interval '1 hour', code = 'UNAVAILABLE'`, code: "UNAVAILABLE"},
 	} {
 		t.Run("a row that is "+name+" says so each third of the lease", func(t *testing.T) {
+			t.Parallel()
 			w := setup(t)
 			w.worker.Set.Enabled = !c.off
 			w.center.Put(k(1), rec(1, `{}`))

@@ -118,6 +118,7 @@ func TestRetirementPreconditions(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := setup(t)
 			w.local(k(1), rec(1, `{}`))
 			w.both(k(2), rec(1, `{}`))
@@ -219,6 +220,7 @@ func TestLyingProofs(t *testing.T) {
 		}, fault.InvalidArgument},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := setup(t)
 			for _, n := range []int{1, 2, 3, 4, 6, 7, 8} {
 				w.both(k(n), rec(1, `{}`))
@@ -270,6 +272,7 @@ func TestRetirementLimits(t *testing.T) {
 		"an override does not lift the limit of candidates":         {extra: 6, right: 100, limit: 5, options: []centertest.Option{centertest.Override}, code: "EXTRAS_LIMIT"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := setup(t, func(_ *store.Settings, _ *worker.Settings, r *repair.Repairer) { r.MaxExtras = c.limit })
 			extras(w, c.extra, c.right)
 			task := w.run(c.options...)
