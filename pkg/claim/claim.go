@@ -137,7 +137,7 @@ func (s Site) update(ctx context.Context, db DB, c Claim, set, also string, args
 		return fmt.Errorf("write under the %s claim of %s: %w", s.Name, c, err)
 	}
 	if tag.RowsAffected() != 1 {
-		return ErrFenced
+		return s.Fenced()
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ func (s Site) Check(ctx context.Context, tx pgx.Tx, c Claim) error {
 	err := tx.QueryRow(ctx, fmt.Sprintf(`SELECT 1 FROM %s WHERE %s = $1 AND claim_token = $2 AND (%s) FOR SHARE`, s.Table, s.ID, s.Held),
 		c.ID, c.token).Scan(&one)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return ErrFenced
+		return s.Fenced()
 	}
 	if err != nil {
 		return fmt.Errorf("check the %s claim of %s: %w", s.Name, c, err)

@@ -242,4 +242,3 @@ func between(ctx context.Context, tx pgx.Tx, after, upTo int64, limit int) ([]au
 	}
 	return out, nil
 }
-

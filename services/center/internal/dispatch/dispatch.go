@@ -23,6 +23,7 @@ import (
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
 	"lockstep.dev/services/center/internal/store"
 	"lockstep.dev/services/center/internal/task"
+	"lockstep.dev/services/internal/tracing"
 )
 
 // Dispatcher sends what is due.
@@ -34,6 +35,7 @@ type Dispatcher struct {
 	Policy  task.Policy
 	Timeout time.Duration // of one call, and of its conclusion
 	Worker  string
+	Tracer  tracing.Tracer
 	Log     *zap.Logger
 	Now     func() time.Time
 }
@@ -47,7 +49,9 @@ func (d *Dispatcher) DispatchOnce(ctx context.Context) (worked bool, err error) 
 	failpoint.Hit(failpoint.CenterClaimAfterCommit)
 	// The attempt is spent, so a process that is to stop still sends and says how it ended.
 	ctx = context.WithoutCancel(ctx)
+	ctx, ended := d.Tracer.Continue(ctx, tk.TraceContext, "dispatch", tracing.Task(protocol.FormatID(tk.ID)), tracing.Attempt(tk.Attempt))
 	sendErr := d.send(ctx, tk)
+	ended(sendErr)
 	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
 	err = d.Store.ConcludeDispatch(ctx, c, d.conclusion(sendErr))

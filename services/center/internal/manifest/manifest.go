@@ -28,6 +28,7 @@ import (
 	"lockstep.dev/services/center/internal/store"
 	"lockstep.dev/services/center/internal/store/frozen"
 	"lockstep.dev/services/center/internal/task"
+	"lockstep.dev/services/internal/tracing"
 )
 
 // Limits refuse a set before it costs anything.
@@ -46,7 +47,7 @@ func (l Limits) rows() (limit int64, name string) {
 	return l.MaxRows, "max_rows"
 }
 
-// Materialiser makes manifests. All fields but Ready are required.
+// Materialiser makes manifests. All fields but Tracer and Ready are required.
 type Materialiser struct {
 	Store  *store.Store
 	Frozen *frozen.Store
@@ -61,6 +62,7 @@ type Materialiser struct {
 	// StallLimit ends the renewals of a worker that shows no sign of life.
 	StallLimit time.Duration
 	Now        func() time.Time
+	Tracer     tracing.Tracer
 	// Ready, if set, is told that a manifest became complete.
 	Ready func()
 
@@ -81,7 +83,9 @@ func (m *Materialiser) MaterialiseOnce(ctx context.Context) (worked bool, err er
 	}
 	set := frozen.Set{ID: uuid.New(), TenantID: tk.TenantID}
 	started := m.Now()
+	ctx, ended := m.Tracer.Continue(ctx, tk.TraceContext, "materialise", tracing.Task(protocol.FormatID(tk.ID)))
 	rows, err := m.make(ctx, c, tk, set)
+	ended(err)
 	log := m.Log.With(zap.Stringer("task", c.ID), zap.Stringer("manifest", set.ID))
 	if err == nil {
 		log.Info("manifest complete", zap.Int64("rows", rows), zap.Duration("took", m.Now().Sub(started)))

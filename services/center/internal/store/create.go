@@ -10,6 +10,7 @@ import (
 
 	"lockstep.dev/pkg/protocol"
 	"lockstep.dev/services/center/internal/task"
+	"lockstep.dev/services/internal/tracing"
 )
 
 // openStates are those of task_open, the index that holds "no stacked tasks".
@@ -41,14 +42,14 @@ func (t *Tx) InsertTask(ctx context.Context, n NewTask) (tk *task.Task, ok bool,
 	}
 	tk, err = scanTask(t.tx.QueryRow(ctx, `INSERT INTO lockstep.task
 		(task_id, consumer, tenant_id, collection_id, scope, record_key, mode, state, code, reason, grant_epoch, center_epoch,
-		 breaker_override, override_reason, created_by, manifest_state, business_day, ended_at)
+		 breaker_override, override_reason, created_by, manifest_state, business_day, ended_at, trace_context)
 		SELECT $1, $2, $3, $4, $5, $6, $7, $8::text, $9, $10, $11, center_epoch, $12, $13, $14, $15, nullif($16::text, '')::date,
-			CASE WHEN $8::text = 'FAILED' THEN now() END
+			CASE WHEN $8::text = 'FAILED' THEN now() END, $17
 		FROM lockstep.center
 		ON CONFLICT DO NOTHING
 		RETURNING `+taskColumns,
 		n.ID, n.Consumer, n.TenantID, n.CollectionID, n.What, n.Key, n.Mode, state, n.Code, n.Reason, n.GrantEpoch,
-		n.BreakerOverride, n.OverrideReason, n.CreatedBy, manifest, n.BusinessDay))
+		n.BreakerOverride, n.OverrideReason, n.CreatedBy, manifest, n.BusinessDay, tracing.Parent(ctx)))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, false, nil
 	}

@@ -89,7 +89,7 @@ func (s *Store) ConcludeDispatch(ctx context.Context, c claim.Claim, decide func
 		}
 		m, ok := decide(tk)
 		if !ok {
-			return claim.ErrFenced
+			return DispatchSite.Fenced()
 		}
 		return tx.MoveHeld(ctx, DispatchSite, c, tk, m)
 	})

@@ -65,7 +65,7 @@ func (s *Store) concludeMaterialise(ctx context.Context, c claim.Claim, on task.
 		}
 		v, ok := task.Next(tk.State, on, tk.Facts(p, false))
 		if !ok {
-			return claim.ErrFenced
+			return MaterialiseSite.Fenced()
 		}
 		m := Move{Event: on, To: v.To, Code: code, Reason: reason, Actor: "center"}
 		if v.Code != "" {

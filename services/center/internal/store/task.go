@@ -19,7 +19,7 @@ import (
 // taskColumns are all but the claim token, which never leaves its column.
 const taskColumns = `task.task_id, task.consumer, task.tenant_id, task.collection_id, task.scope, task.record_key, task.mode,
 	task.state, task.code, task.reason, task.attempt, task.grant_epoch, task.center_epoch,
-	task.breaker_override, task.override_reason, task.created_by,
+	task.breaker_override, task.override_reason, task.created_by, task.trace_context,
 	task.manifest_state, task.manifest_id, task.manifest_root, task.row_count, task.page_rows, task.page_count,
 	task.window_start, task.header, task.materialise_tries,
 	task.claimed_by, task.lease_until, task.slot, task.due_at, task.dispatched_at, task.waiting_since, task.waiting_code,
@@ -41,7 +41,7 @@ func scanTask(row pgx.Row, more ...any) (*task.Task, error) {
 	err := row.Scan(append([]any{
 		&t.ID, &t.Consumer, &t.TenantID, &t.CollectionID, &t.Scope, &t.Key, &t.Mode,
 		&t.State, &t.Code, &t.Reason, &t.Attempt, &t.GrantEpoch, &t.CenterEpoch,
-		&t.BreakerOverride, &t.OverrideReason, &t.CreatedBy,
+		&t.BreakerOverride, &t.OverrideReason, &t.CreatedBy, &t.TraceContext,
 		&t.ManifestState, &manifestID, &root, &rows, &pageRows, &pages,
 		&window, &t.Header, &t.MaterialiseTries,
 		&claimedBy, &lease, &t.Slot, &t.DueAt, &dispatched, &waiting, &t.WaitingCode,

@@ -46,6 +46,7 @@ type Task struct {
 	BreakerOverride bool
 	OverrideReason  string
 	CreatedBy       string
+	TraceContext    string // of the creation, a W3C traceparent; "" for none
 
 	ManifestState    ManifestState
 	ManifestID       uuid.UUID

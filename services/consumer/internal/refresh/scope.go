@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"lockstep.dev/pkg/claim"
 	"lockstep.dev/pkg/pg"
 )
 

@@ -13,6 +13,7 @@ import (
 	"lockstep.dev/pkg/pg"
 	"lockstep.dev/pkg/protocol"
 	"lockstep.dev/services/consumer/internal/work"
+	"lockstep.dev/services/internal/tracing"
 )
 
 // Accepted is what became of an instruction.
@@ -59,11 +60,11 @@ func (s *Store) Accept(ctx context.Context, in *protocol.Instruction, envelope [
 func insertWork(ctx context.Context, tx pgx.Tx, id, manifest uuid.UUID, in *protocol.Instruction, envelope []byte) (bool, error) {
 	tag, err := tx.Exec(ctx, `INSERT INTO lockstep.work
 		(task_id, source, tenant_id, collection_id, scope, record_key, mode, state, attempt, wanted_attempt, grant_epoch, center_epoch,
-		 window_start, manifest_id, manifest_root, row_count, breaker_override, instruction)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+		 window_start, manifest_id, manifest_root, row_count, breaker_override, instruction, trace_context)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 		ON CONFLICT (task_id) DO NOTHING`,
 		id, in.At.Source, in.At.TenantID, in.At.CollectionID, in.Scope, in.Key, in.Mode, work.Queued, in.Attempt, in.At.GrantEpoch,
-		in.At.CenterEpoch, in.WindowStart, manifest, in.ManifestRoot[:], in.RowCount, in.BreakerOverride, envelope)
+		in.At.CenterEpoch, in.WindowStart, manifest, in.ManifestRoot[:], in.RowCount, in.BreakerOverride, envelope, tracing.Parent(ctx))
 	if err != nil {
 		return false, fmt.Errorf("store it: %w", err)
 	}
@@ -89,8 +90,8 @@ func acceptKnown(ctx context.Context, tx pgx.Tx, id uuid.UUID, in *protocol.Inst
 	out := Accepted{Event: event, Wanted: after.Wanted}
 	switch event {
 	case work.AcceptedHeld:
-		_, err = tx.Exec(ctx, `UPDATE lockstep.work SET wanted_attempt = $2, retry_count = $3, tries = $4, instruction = $5, updated_at = now()
-			WHERE task_id = $1`, id, after.Wanted, after.Retries, after.Tries, envelope)
+		_, err = tx.Exec(ctx, `UPDATE lockstep.work SET wanted_attempt = $2, retry_count = $3, tries = $4, instruction = $5, trace_context = $6, updated_at = now()
+			WHERE task_id = $1`, id, after.Wanted, after.Retries, after.Tries, envelope, tracing.Parent(ctx))
 	case work.AcceptedNewer:
 		if w.PurgedAt != nil {
 			if err := startOver(ctx, tx, id); err != nil {
@@ -100,8 +101,8 @@ func acceptKnown(ctx context.Context, tx pgx.Tx, id uuid.UUID, in *protocol.Inst
 		// Due now, from its checkpoint; an operator's pause stays.
 		_, err = tx.Exec(ctx, `UPDATE lockstep.work SET state = $2, wanted_attempt = $3, retry_count = $4, tries = $5, instruction = $6,
 			code = CASE state WHEN 'REPORTING' THEN code ELSE '' END, deferred_code = CASE state WHEN 'REPORTING' THEN deferred_code ELSE '' END, due_at = now(), waiting_reported_at = NULL, ended_at = NULL, updated_at = now(),
-			claim_token = NULL, claimed_by = NULL, claimed_at = NULL, lease_until = NULL
-			WHERE task_id = $1`, id, after.State, after.Wanted, after.Retries, after.Tries, envelope)
+			claim_token = NULL, claimed_by = NULL, claimed_at = NULL, lease_until = NULL, trace_context = $7
+			WHERE task_id = $1`, id, after.State, after.Wanted, after.Retries, after.Tries, envelope, tracing.Parent(ctx))
 	default: // nothing changes
 	}
 	if err != nil {

@@ -118,7 +118,7 @@ func (s *Store) Step(ctx context.Context, c claim.Claim, e work.Event, p Progres
 		after, err := w.Row().On(e, s.set.MaxRetries)
 		if err != nil {
 			// The row is not what its holder believes it to be: it has another owner.
-			return fmt.Errorf("%w: %w", claim.ErrFenced, err)
+			return fmt.Errorf("%w: %w", Site.Fenced(), err)
 		}
 		if err := s.write(ctx, tx, c, e, w, after, p, code); err != nil {
 			return err

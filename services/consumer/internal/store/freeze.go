@@ -34,7 +34,7 @@ func (s *Store) Freeze(ctx context.Context, c claim.Claim, p Progress, items int
 		}
 		after, err := w.Row().On(work.Frozen, s.set.MaxRetries)
 		if err != nil {
-			return fmt.Errorf("%w: %w", claim.ErrFenced, err)
+			return fmt.Errorf("%w: %w", Site.Fenced(), err)
 		}
 		w.Advance(p)
 		w.State, w.Attempt, w.RetryCount, w.Tries = after.State, after.Attempt, after.Retries, after.Tries

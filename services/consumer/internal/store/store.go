@@ -110,13 +110,15 @@ type Work struct {
 	UpdatedAt  time.Time
 	EndedAt    *time.Time
 	PurgedAt   *time.Time
+
+	TraceContext string // of the newest instruction, a W3C traceparent; "" for none
 }
 
 const columns = `task_id, source, tenant_id, collection_id, scope, record_key, mode, state, code, attempt, wanted_attempt,
 	grant_epoch, center_epoch, window_start, manifest_id, manifest_root, row_count, breaker_override,
 	next_page, cursor_key, center_scanned, local_scanned, center_complete, local_complete, fetched, wire_bytes, resumed,
 	deferred_code, retire_code, verified, report, report_state, report_attempt,
-	paused, retry_count, tries, due_at, lease_until, created_at, started_at, updated_at, ended_at, purged_at`
+	paused, retry_count, tries, due_at, lease_until, created_at, started_at, updated_at, ended_at, purged_at, trace_context`
 
 // Coordinates are what every document of the task must state.
 func (w *Work) Coordinates(consumer string) protocol.Coordinates {
