@@ -98,6 +98,7 @@ func TestAllDifferencesOfAScopeAreRefreshedWhateverLedToIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectCounts(t, counts, refresh.Counts{Differences: 2, Updated: 1, Unchanged: 1})
+	w.expect(t, 1, "refresh_source", "EXISTING_ONLY") // nobody said who asked
 }
 
 func TestBatchesOfAScopeAddUp(t *testing.T) {

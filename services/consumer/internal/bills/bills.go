@@ -17,6 +17,7 @@ package bills
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -32,7 +33,7 @@ const Name = "bills"
 const (
 	// existingBatch is how many differences one statement computes: long enough
 	// to cost nothing per statement, short enough to stay around a second.
-	existingBatch = 10_000
+	existingBatch = 5_000
 	// reviewPage is how many of a review's lines are located, judged and written at a time.
 	reviewPage = 500
 )
@@ -99,7 +100,7 @@ func (p *Projection) Refresh(ctx context.Context, tx pgx.Tx, payload []byte, s r
 	if err := linearPlans(ctx, tx); err != nil {
 		return refresh.Counts{}, err
 	}
-	run := scopeRun{tx: tx, scope: s, source: plan.Trigger, partial: p.options.PartialPayment}
+	run := scopeRun{tx: tx, scope: s, source: cmp.Or(plan.Trigger, string(plan.Mode)), partial: p.options.PartialPayment}
 	if plan.Review != nil {
 		err = run.review(ctx, plan.Review, p.page)
 	} else {
@@ -121,10 +122,11 @@ type scopeRun struct {
 }
 
 // linearPlans keeps the planner, for this transaction, to plans whose cost grows
-// with the rows read. Each table is read by an index, for one scope and a list
-// of ids, and what was read is joined by hashing. Left alone, the planner trusts
-// statistics that have never seen the newest month, expects one row, and nests
-// loops over thousands. One plan is kept: planning costs more than a small scope.
+// with the rows that are refreshed. Facts are looked up by an index, with the
+// whole key, by laterals that leave no other choice; what remains to be joined
+// is hashed. Left alone, the planner trusts statistics that have never seen the
+// newest month, expects one row, and joins thousands with thousands by loops.
+// One plan is kept: planning costs more than refreshing a small scope.
 func linearPlans(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, `SELECT set_config('enable_nestloop', 'off', true), set_config('enable_seqscan', 'off', true),
 		set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`)

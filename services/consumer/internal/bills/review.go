@@ -155,34 +155,26 @@ line AS MATERIALIZED (
 	SELECT id, diff_id, partner_org_id, partner_bill_id, small_station_no FROM bills.payment_order_bill
 	WHERE station_id = $1 AND bill_month = $2 AND payment_order_id = $3 AND data_version = $4 AND submit_round = $5
 		AND NOT deleted AND line_type = 10 AND id BETWEEN $6 AND $7
-	ORDER BY id LIMIT $8::int),
-fit AS MATERIALIZED (
-	SELECT l.id AS line_id, f.id AS diff_id FROM line l JOIN bills.income_difference f ON f.id = l.diff_id AND f.partner_org_id = l.partner_org_id
-	WHERE f.station_id = $1 AND f.bill_month = $2 AND f.id = ANY (ARRAY(SELECT diff_id FROM line WHERE diff_id IS NOT NULL))
-		AND (l.partner_bill_id IS NULL OR l.partner_bill_id = f.partner_bill_id)
-	UNION ALL
-	SELECT l.id, f.id FROM line l JOIN bills.income_difference f ON f.partner_bill_id = l.partner_bill_id AND f.partner_org_id = l.partner_org_id
-	WHERE f.station_id = $1 AND f.bill_month = $2 AND l.diff_id IS NULL
-		AND f.partner_bill_id = ANY (ARRAY(SELECT partner_bill_id FROM line WHERE diff_id IS NULL AND partner_bill_id IS NOT NULL))
-	UNION ALL
-	SELECT l.id, f.id FROM line l JOIN bills.income_difference f ON f.small_station_no = l.small_station_no AND f.partner_org_id = l.partner_org_id
-	WHERE f.station_id = $1 AND f.bill_month = $2 AND l.diff_id IS NULL AND l.partner_bill_id IS NULL AND f.partner_bill_id IS NULL
-		AND f.small_station_no = ANY (ARRAY(SELECT small_station_no FROM line
-			WHERE diff_id IS NULL AND partner_bill_id IS NULL AND small_station_no IS NOT NULL))),
-found AS MATERIALIZED (SELECT line_id, count(*) AS matches, min(diff_id) AS diff_id FROM fit GROUP BY line_id),
-stored AS MATERIALIZED (
-	SELECT id, latest_order_bill_id FROM bills.bill_snapshot WHERE station_id = $1 AND id = ANY (ARRAY(SELECT diff_id FROM found)) ORDER BY id FOR UPDATE),
-latest AS MATERIALIZED (
-	SELECT id, payment_order_id, data_version FROM bills.payment_order_bill
-	WHERE station_id = $1 AND id = ANY (ARRAY(SELECT latest_order_bill_id FROM stored WHERE latest_order_bill_id IS NOT NULL))),
-passed AS MATERIALIZED (
-	SELECT DISTINCT ON (payment_order_id, data_version) id, payment_order_id, data_version, submit_round, approval_attempt, review_plan_id, finalize_time
-	FROM bills.review_progress WHERE review_passed AND payment_order_id = ANY (ARRAY(SELECT DISTINCT payment_order_id FROM latest))
-	ORDER BY payment_order_id, data_version, submit_round DESC, approval_attempt DESC, id DESC)
-SELECT l.id, coalesce(f.matches, 0), f.diff_id, s.latest_order_bill_id,
+	ORDER BY id LIMIT $8::int)
+SELECT l.id, f.matches, f.diff_id, s.latest_order_bill_id,
 	p.id, p.payment_order_id, p.data_version, p.submit_round::bigint, p.approval_attempt::bigint, p.review_plan_id, p.finalize_time
-FROM line l LEFT JOIN found f ON f.line_id = l.id LEFT JOIN stored s ON s.id = f.diff_id LEFT JOIN latest n ON n.id = s.latest_order_bill_id
-	LEFT JOIN passed p ON p.payment_order_id = n.payment_order_id AND p.data_version = n.data_version
+FROM line l
+CROSS JOIN LATERAL (SELECT count(*) AS matches, min(id) AS diff_id FROM (
+	SELECT id FROM bills.income_difference d WHERE d.station_id = $1 AND d.id = l.diff_id AND d.bill_month = $2
+		AND d.partner_org_id = l.partner_org_id AND (l.partner_bill_id IS NULL OR l.partner_bill_id = d.partner_bill_id)
+	UNION ALL
+	SELECT id FROM bills.income_difference d WHERE l.diff_id IS NULL
+		AND d.station_id = $1 AND d.bill_month = $2 AND d.partner_bill_id = l.partner_bill_id AND d.partner_org_id = l.partner_org_id
+	UNION ALL
+	SELECT id FROM bills.income_difference d WHERE l.diff_id IS NULL AND l.partner_bill_id IS NULL
+		AND d.station_id = $1 AND d.bill_month = $2 AND d.partner_bill_id IS NULL
+		AND d.small_station_no = l.small_station_no AND d.partner_org_id = l.partner_org_id
+	) fit) f
+LEFT JOIN LATERAL (SELECT latest_order_bill_id FROM bills.bill_snapshot k WHERE k.station_id = $1 AND k.id = f.diff_id OFFSET 0) s ON true
+LEFT JOIN LATERAL (SELECT payment_order_id, data_version FROM bills.payment_order_bill b WHERE b.station_id = $1 AND b.id = s.latest_order_bill_id OFFSET 0) n ON true
+LEFT JOIN LATERAL (SELECT * FROM bills.review_progress p
+	WHERE p.review_passed AND p.payment_order_id = n.payment_order_id AND p.data_version = n.data_version
+	ORDER BY p.submit_round DESC, p.approval_attempt DESC, p.id DESC LIMIT 1) p ON true
 ORDER BY l.id`
 
 // frozen are the columns a review gives; computed those that follow from the
@@ -200,17 +192,19 @@ const (
 // each beside its difference ($5).
 var writeReviewed = `WITH
 d AS MATERIALIZED (
-	SELECT id, partner_org_id, partner_bill_id, small_station_no FROM bills.income_difference
-	WHERE station_id = $1 AND bill_month = $2 AND id = ANY ($5::bigint[])),` + factsSQL + `,
+	SELECT d.* FROM unnest($5::bigint[]) a (diff_id) CROSS JOIN LATERAL (
+		SELECT id, partner_org_id, partner_bill_id, small_station_no FROM bills.income_difference d
+		WHERE d.station_id = $1 AND d.id = a.diff_id AND d.bill_month = $2 OFFSET 0) d),` + factsSQL + `,
 reviewed AS MATERIALIZED (
 	SELECT a.diff_id AS id, b.partner_org_id, b.partner_bill_id, b.small_bill_id, b.small_station_no, b.project_company_id,
 		b.sharing_card_name, b.sharing_card_bank, b.sharing_card_no, b.payment_order_id, b.id AS line_id,
 		o.payment_order_no, o.settlement_month, b.current_payment_amount AS planned
-	FROM bills.payment_order_bill b JOIN unnest($5::bigint[], $6::bigint[]) a (diff_id, line_id) ON a.line_id = b.id
-		JOIN bills.payment_order o ON o.id = b.payment_order_id
-	WHERE b.station_id = $1 AND b.id = ANY ($6) AND o.id = $4),
+	FROM unnest($5::bigint[], $6::bigint[]) a (diff_id, line_id)
+	CROSS JOIN LATERAL (SELECT * FROM bills.payment_order_bill b WHERE b.station_id = $1 AND b.id = a.line_id OFFSET 0) b
+	CROSS JOIN LATERAL (SELECT payment_order_no, settlement_month FROM bills.payment_order o WHERE o.id = $4 OFFSET 0) o),
 stored AS MATERIALIZED (
-	SELECT id, payee_account_name, payee_open_bank, payee_account_no FROM bills.bill_snapshot WHERE station_id = $1 AND id = ANY ($5)),
+	SELECT k.* FROM unnest($5::bigint[]) a (diff_id) CROSS JOIN LATERAL (
+		SELECT id, payee_account_name, payee_open_bank, payee_account_no FROM bills.bill_snapshot k WHERE k.station_id = $1 AND k.id = a.diff_id OFFSET 0) k),
 judged AS (SELECT f.*, ` + statusSQL + ` FROM facts f JOIN reviewed v USING (id)),
 target AS (SELECT j.*, ` + outcomeSQL + ` FROM judged j),
 written AS (
