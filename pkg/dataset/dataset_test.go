@@ -173,3 +173,51 @@ func TestConsumerMappingOfTheExample(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestOutbox(t *testing.T) {
+	mapped := func(change func(*dataset.Outbox)) dataset.Config {
+		c := centerMapping()
+		c.Outbox = dataset.Outbox{Table: "answers.answer_outbox", ID: "id", XID: "xid", Tenant: "tenant_id", Collection: "form_id", Key: "answer_id"}
+		change(&c.Outbox)
+		return c
+	}
+	conn := connect(t, pgtest.Center(t))
+	t.Run("of the example", func(t *testing.T) {
+		table, err := dataset.Resolve(t.Context(), conn, mapped(func(*dataset.Outbox) {}), dataset.Center)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := table.Changes
+		if c.Name != "answers.answer_outbox" || c.Ident != `"answers"."answer_outbox"` || c.Key != `replace(o."answer_id"::text, '-', '')` || c.Collection != `o."form_id"::text` {
+			t.Errorf("%+v", c)
+		}
+	})
+	t.Run("none is none", func(t *testing.T) {
+		table, err := dataset.Resolve(t.Context(), conn, centerMapping(), dataset.Center)
+		if err != nil || table.Changes != nil {
+			t.Errorf("%+v, %v", table, err)
+		}
+	})
+	t.Run("a consumer has none", func(t *testing.T) {
+		if err := mapped(func(*dataset.Outbox) {}).Validate(dataset.Consumer); err == nil || !strings.Contains(err.Error(), "only the center's side has one") {
+			t.Error(err)
+		}
+	})
+	for name, c := range map[string]struct {
+		change func(*dataset.Outbox)
+		want   string
+	}{
+		"a table that is not there":  {func(o *dataset.Outbox) { o.Table = "answers.nothing" }, "there is no table answers.nothing"},
+		"a table without a schema":   {func(o *dataset.Outbox) { o.Table = "outbox" }, `"outbox" is not schema.table`},
+		"a column that is not named": {func(o *dataset.Outbox) { o.XID = "" }, "dataset.outbox.xid: name a column"},
+		"a column that is not there": {func(o *dataset.Outbox) { o.Key = "record" }, `answers.answer_outbox has no column "record"`},
+		"an xid that wraps around":   {func(o *dataset.Outbox) { o.XID = "id" }, `dataset.outbox.xid: column "id" is int8; it must be one of xid8`},
+	} {
+		t.Run(name+" is refused", func(t *testing.T) {
+			_, err := dataset.Resolve(t.Context(), conn, mapped(c.change), dataset.Center)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
