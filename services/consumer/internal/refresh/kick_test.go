@@ -121,6 +121,7 @@ func TestKickGivesOneTailToATaskThatRuns(t *testing.T) {
 		if got := k.Offer("sums", id); got != KickQueued {
 			t.Errorf("afterwards it is %s, want QUEUED", got)
 		}
+		time.Sleep(time.Hour)
 		stop()
 		synctest.Wait()
 	})
