@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"lockstep.dev/migrations"
 	"lockstep.dev/pkg/config"
 	"lockstep.dev/pkg/pg"
+	"lockstep.dev/pkg/serve"
 	"lockstep.dev/services/consumer/internal/bills"
 	"lockstep.dev/services/consumer/internal/refresh"
 	"lockstep.dev/services/consumer/internal/refreshapi"
@@ -172,6 +175,24 @@ func (r *refresher) changed() repair.Changed {
 		})
 		return nil
 	}
+}
+
+// refreshOnce is one run, for a scheduler: its error, and so the exit code, says
+// whether something failed.
+func refreshOnce(ctx context.Context, cfg *Config, out io.Writer) error {
+	log, err := serve.Logger(cfg.Log.Level, cfg.Log.Encoding)
+	if err != nil {
+		return err
+	}
+	r, err := openRefresh(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	result, err := r.engine.RunDue(ctx, cfg.Refresh.ClaimsPerRun)
+	_, printErr := fmt.Fprintf(out, "claims=%d succeeded=%d continued=%d failed=%d fenced=%d scopes=%d scopes_failed=%d\n",
+		result.Claims, result.Succeeded, result.Continued, result.Failed, result.Fenced, result.Scopes, result.FailedScopes)
+	return errors.Join(err, result.Err(), printErr)
 }
 
 // payloads ask a projection for scopes, in its own JSON.

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"lockstep.dev/pkg/pgtest"
 	"lockstep.dev/services/consumer/internal/centertest"
 )
 
@@ -261,4 +264,38 @@ func TestReconcileRefreshesWhatDependsOnIt(t *testing.T) {
 	}
 	w.until(`SELECT count(*) FROM hall.answer_projection WHERE retired_at IS NOT NULL`)
 	w.until(`SELECT count(*) FROM scores.candidate_score WHERE candidate_id = 7 AND fit IS NULL`)
+}
+
+func TestRefreshCommandTellsFailuresByItsError(t *testing.T) {
+	dsn := pgtest.Consumer(t)
+	path := filepath.Join(t.TempDir(), "consumer.yaml")
+	text := strings.Replace(good, "postgres://localhost/hall", dsn, 1) + "refresh: {projections: [scores]}\nlog: {level: error}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // the test is over
+	once := func(want string) error {
+		t.Helper()
+		var out bytes.Buffer
+		err := command(t.Context(), []string{"-config", path, "refresh"}, &out)
+		if !strings.HasPrefix(out.String(), want) {
+			t.Errorf("printed %q, want %q", out.String(), want)
+		}
+		return err
+	}
+	if err := once("claims=0 "); err != nil {
+		t.Errorf("with nothing to do: %v", err)
+	}
+	_, err = conn.Exec(t.Context(), `INSERT INTO lockstep.refresh_task (task_id, projection, task_code, business_key, custom_key, mode, payload, range_hash, max_retry)
+		VALUES (gen_random_uuid(), 'scores', repeat('a', 64), 'k', true, 'EXISTING_ONLY', '{"scopes":7}', decode(repeat('00', 32), 'hex'), 3)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := once("claims=1 succeeded=0 continued=0 failed=1 "); err == nil {
+		t.Error("a run that failed a task ended without an error")
+	}
 }

@@ -7,8 +7,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
+	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
@@ -19,6 +22,7 @@ import (
 	"lockstep.dev/pkg/identity"
 	"lockstep.dev/pkg/pg"
 	"lockstep.dev/pkg/serve"
+	auditv1 "lockstep.dev/proto/lockstep/audit/v1"
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
 	"lockstep.dev/services/consumer/internal/admin"
 	"lockstep.dev/services/consumer/internal/center"
@@ -32,10 +36,11 @@ import (
 	"lockstep.dev/services/internal/version"
 )
 
-const usage = `usage: consumer [-config file] [serve | migrate | version]
+const usage = `usage: consumer [-config file] [serve | migrate | refresh | version]
 
   serve    run the service (default)
   migrate  apply the migrations of Lockstep's own tables, and of the projections it refreshes, and end
+  refresh  work on the refresh tasks that are due, once, and end; fails where one of them failed
   version  print the version
 
 Settings come from the file and from variables like LOCKSTEP_CONSUMER__EXECUTION__ENABLED=true.
@@ -55,7 +60,7 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	verb := flags.Arg(0)
-	if flags.NArg() > 1 || verb != "" && verb != "serve" && verb != "migrate" && verb != "version" {
+	if flags.NArg() > 1 || verb != "" && !slices.Contains([]string{"serve", "migrate", "refresh", "version"}, verb) {
 		return fmt.Errorf("unknown arguments %q\n%s", flags.Args(), usage)
 	}
 	if verb == "version" {
@@ -66,10 +71,14 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	if err := config.Load(*path, envPrefix, cfg); err != nil {
 		return err
 	}
-	if verb == "migrate" {
+	switch verb {
+	case "migrate":
 		return migrate(ctx, cfg)
+	case "refresh":
+		return refreshOnce(ctx, cfg, out)
+	default:
+		return run(ctx, cfg)
 	}
-	return run(ctx, cfg)
 }
 
 func migrate(ctx context.Context, cfg *Config) error {
@@ -147,7 +156,14 @@ func run(ctx context.Context, cfg *Config) error {
 		return err
 	}
 	defer refreshes.close()
-	st := store.New(pool, leases, cfg.storeSettings())
+	registry := serve.NewRegistry()
+	counts, err := newCounters(registry)
+	if err != nil {
+		return err
+	}
+	set := cfg.storeSettings()
+	set.Tally = counts.tally()
+	st := store.New(pool, leases, set)
 	rows := projection.New(pool, table)
 
 	// The center.
@@ -155,7 +171,13 @@ func run(ctx context.Context, cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	conn, err := serve.Dial(cfg.Center.Address, cfg.Transport, append(caller.DialOptions(), grpc.WithStatsHandler(center.Stats{}))...)
+	traces, endTraces, err := openTracing(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer endTraces()
+	conn, err := serve.Dial(cfg.Center.Address, cfg.Transport,
+		slices.Concat(caller.DialOptions(), []grpc.DialOption{grpc.WithStatsHandler(center.Stats{})}, traces.DialOptions())...)
 	if err != nil {
 		return err
 	}
@@ -165,7 +187,7 @@ func run(ctx context.Context, cfg *Config) error {
 	// Work.
 	w := worker.New(worker.Worker{
 		Name: workerName(), Self: cfg.AppKey, Store: st, Center: source, Projection: rows, SourceKeys: sourceKeys,
-		Set: cfg.workerSettings(), Now: now, Log: log,
+		Set: cfg.workerSettings(), Now: now, Log: log, Tracer: traces.Tracer(), Withheld: counts.withholding,
 		Repairer: &repair.Repairer{
 			Self: cfg.AppKey, Center: source, Store: st, Projection: rows, SourceKeys: sourceKeys,
 			Now: now, NewNonce: nonce, Log: log, MaxRetries: cfg.MaxRepairRetries, MaxAge: cfg.SnapshotMaxAge,
@@ -176,7 +198,6 @@ func run(ctx context.Context, cfg *Config) error {
 			Self: cfg.AppKey, Signer: signer, Center: source, Now: now, MaxItems: cfg.MaxErrorItems, MaxChars: cfg.MaxErrorChars,
 		},
 	})
-	registry := serve.NewRegistry()
 	deliveries, options, err := receiver(cfg, registry, delivery.Receiver{
 		Self: cfg.AppKey, Source: cfg.SourceAppKey, SourceKeys: sourceKeys, Store: st, Projection: rows, Changed: refreshes.changed(), Log: log,
 	})
@@ -188,16 +209,25 @@ func run(ctx context.Context, cfg *Config) error {
 	}
 	operators := &admin.Server{Store: st, Projection: rows, WaitsFor: w.WaitsFor, Kick: w.Kick}
 
+	watched, err := observe(ctx, registry, watching{
+		cfg: cfg, log: log, signer: signer, store: st, pool: pool, refreshes: refreshes.engine, now: now,
+		pools: map[string]*pgxpool.Pool{"store": pool, "leases": leases, "refresh": refreshes.pools[0], "refresh_leases": refreshes.pools[1]},
+	})
+	if err != nil {
+		return err
+	}
 	return serve.Run(ctx, cfg.Config, serve.Parts{
-		Log: log, Guard: guard, Registry: registry, Options: options,
+		Log: log, Guard: guard, Registry: registry, Refused: watched.refusals.Refused,
+		Options: append(options, traces.ServerOptions(consumerv1.DispatchService_ServiceDesc.ServiceName)...),
 		Register: func(s *grpc.Server) {
 			consumerv1.RegisterDispatchServiceServer(s, instructions)
 			consumerv1.RegisterAdminServiceServer(s, operators)
 			consumerv1.RegisterRefreshServiceServer(s, refreshes.server)
+			auditv1.RegisterAuditServiceServer(s, watched.audit)
 		},
-		Gateways: []serve.Gateway{consumerv1.RegisterAdminServiceHandler, consumerv1.RegisterRefreshServiceHandler},
+		Gateways: []serve.Gateway{consumerv1.RegisterAdminServiceHandler, consumerv1.RegisterRefreshServiceHandler, auditv1.RegisterAuditServiceHandler},
 		Checks:   map[string]serve.Check{"store": st.Ping},
-		Loops:    []func(context.Context) error{w.Run, w.RunWaiting, w.RunPurge, refreshes.run},
+		Loops:    append(watched.loops, w.Run, w.RunWaiting, w.RunPurge, refreshes.run),
 	})
 }
 
