@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
