@@ -10,6 +10,7 @@ import (
 	"lockstep.dev/pkg/serve"
 	"lockstep.dev/services/center/internal/schedule"
 	"lockstep.dev/services/center/internal/task"
+	"lockstep.dev/services/internal/tracing"
 )
 
 // Config is every setting of the center.
@@ -31,6 +32,9 @@ type Config struct {
 	Source  Database       `koanf:"source"`
 	Migrate bool           `koanf:"migrate"`
 	Dataset dataset.Config `koanf:"dataset"`
+
+	Metrics Metrics        `koanf:"metrics"`
+	Tracing tracing.Config `koanf:"tracing"`
 
 	Schedule Schedule `koanf:"schedule"`
 	Dispatch Dispatch `koanf:"dispatch"`
@@ -92,6 +96,8 @@ func defaults() *Config {
 		// The call and its conclusion fit into the ten seconds that a stop may take.
 		Dispatch: Dispatch{Timeout: 5 * time.Second},
 		Delivery: deliveryDefaults(),
+		Metrics:  metricsDefaults(),
+		Tracing:  tracing.Defaults(),
 		Store:    Database{MaxConns: 20},
 		Source:   Database{MaxConns: 10},
 		PageSize: 200, MaxRows: 20_000, MaxPages: 200, PageRows: 128,
@@ -121,6 +127,7 @@ func (c *Config) Validate() error {
 	c.checkSizes(&p)
 	c.checkTimes(&p)
 	c.checkDelivery(&p)
+	c.checkObserved(&p)
 	_, err := schedule.Parse(c.Schedule.Cron, c.Schedule.Zone)
 	p.Add("schedule", err)
 	return p.Err()

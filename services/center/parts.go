@@ -32,6 +32,8 @@ import (
 	"lockstep.dev/services/center/internal/store/frozen"
 	"lockstep.dev/services/center/internal/sweep"
 	"lockstep.dev/services/center/internal/task"
+	"lockstep.dev/services/internal/auditlog"
+	"lockstep.dev/services/internal/tracing"
 )
 
 // system is what the parts of the service share.
@@ -44,6 +46,7 @@ type system struct {
 	targets *dispatch.Targets
 	kicks   *kicks
 	policy  task.Policy
+	traces  *tracing.Provider
 	now     func() time.Time
 }
 
@@ -89,17 +92,18 @@ func rules() map[string]identity.Rule {
 		centerv1.ReconcileService_ReportResult_FullMethodName:  identity.Peer,
 	}
 	maps.Copy(all, admin.Rules())
+	maps.Copy(all, auditlog.Rules())
 	return all
 }
 
 // dial makes connections to consumers that sign their calls for them.
-func (i *identities) dial(t serve.Transport) func(appKey, address string) (*grpc.ClientConn, error) {
+func (i *identities) dial(t serve.Transport, options ...grpc.DialOption) func(appKey, address string) (*grpc.ClientConn, error) {
 	return func(appKey, address string) (*grpc.ClientConn, error) {
 		caller, err := identity.NewCaller(i.key, appKey)
 		if err != nil {
 			return nil, err
 		}
-		return serve.Dial(address, t, caller.DialOptions()...)
+		return serve.Dial(address, t, append(caller.DialOptions(), options...)...)
 	}
 }
 

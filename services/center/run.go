@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,6 +17,7 @@ import (
 	"lockstep.dev/pkg/evidence"
 	"lockstep.dev/pkg/identity"
 	"lockstep.dev/pkg/serve"
+	auditv1 "lockstep.dev/proto/lockstep/audit/v1"
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	"lockstep.dev/services/center/internal/admin"
 	"lockstep.dev/services/center/internal/create"
@@ -95,10 +97,15 @@ func run(ctx context.Context, cfg *Config) error {
 		return err
 	}
 	defer db.close()
-	targets := dispatch.NewTargets(cfg.Targets, who.dial(cfg.Transport))
+	traces, endTraces, err := openTracing(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer endTraces()
+	targets := dispatch.NewTargets(cfg.Targets, who.dial(cfg.Transport, traces.DialOptions()...))
 	defer closeTargets(log, targets)
 
-	s := &system{cfg: cfg, log: log, identities: who, databases: db, targets: targets, kicks: newKicks(), policy: cfg.policy(), now: time.Now}
+	s := &system{cfg: cfg, log: log, identities: who, databases: db, targets: targets, kicks: newKicks(), policy: cfg.policy(), traces: traces, now: time.Now}
 	materialiser := s.materialiser()
 	reader := manifest.NewReader(db.frozen, cfg.PageSize)
 	operators, consumers, registry := s.operators(), s.consumers(reader), serve.NewRegistry()
@@ -110,15 +117,21 @@ func run(ctx context.Context, cfg *Config) error {
 	if err != nil {
 		return err
 	}
+	watched, err := s.observe(ctx, registry)
+	if err != nil {
+		return err
+	}
 	return serve.Run(ctx, cfg.Config, serve.Parts{
-		Log: log, Guard: who.guard, Registry: registry,
+		Log: log, Guard: who.guard, Registry: registry, Refused: watched.refusals.Refused,
+		Options: traces.ServerOptions(centerv1.ReconcileService_ServiceDesc.ServiceName),
 		Register: func(server *grpc.Server) {
 			centerv1.RegisterAdminServiceServer(server, operators)
 			centerv1.RegisterReconcileServiceServer(server, consumers)
+			auditv1.RegisterAuditServiceServer(server, watched.audit)
 		},
-		Gateways: []serve.Gateway{centerv1.RegisterAdminServiceHandler},
+		Gateways: []serve.Gateway{centerv1.RegisterAdminServiceHandler, auditv1.RegisterAuditServiceHandler},
 		Checks:   map[string]serve.Check{"store": db.storePool.Ping, "source": db.sourcePool.Ping},
-		Loops:    append(loops, deliveries...),
+		Loops:    slices.Concat(loops, deliveries, watched.loops),
 	})
 }
 
@@ -129,7 +142,7 @@ func (s *system) materialiser() *manifest.Materialiser {
 		Store: s.store, Frozen: s.frozen, Source: s.source, Signer: s.signer, Log: s.log, AppKey: cfg.AppKey, Worker: workerName(),
 		Limits:     manifest.Limits{MaxRows: int64(cfg.MaxRows), MaxPages: int64(cfg.MaxPages), PageSize: int64(cfg.PageSize), PageRows: cfg.PageRows},
 		Policy:     s.policy,
-		StallLimit: cfg.StallLimit, Now: s.now, Ready: s.kicks.dispatch.Wake,
+		StallLimit: cfg.StallLimit, Now: s.now, Tracer: s.traces.Tracer(), Ready: s.kicks.dispatch.Wake,
 	}
 }
 
@@ -137,7 +150,7 @@ func (s *system) materialiser() *manifest.Materialiser {
 func (s *system) dispatcher() *dispatch.Dispatcher {
 	return &dispatch.Dispatcher{
 		Store: s.store, Source: s.cfg.AppKey, Signer: s.signer, Targets: s.targets, Policy: s.policy,
-		Timeout: s.cfg.Dispatch.Timeout, Worker: workerName(), Log: s.log, Now: s.now,
+		Timeout: s.cfg.Dispatch.Timeout, Worker: workerName(), Tracer: s.traces.Tracer(), Log: s.log, Now: s.now,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"lockstep.dev/pkg/serve"
 	"lockstep.dev/services/consumer/internal/store"
 	"lockstep.dev/services/consumer/internal/worker"
+	"lockstep.dev/services/internal/tracing"
 )
 
 // Config is every setting of the consumer.
@@ -35,6 +36,9 @@ type Config struct {
 	Execution Execution `koanf:"execution"`
 	Delivery  Delivery  `koanf:"delivery"`
 	Refresh   Refresh   `koanf:"refresh"`
+
+	Metrics Metrics        `koanf:"metrics"`
+	Tracing tracing.Config `koanf:"tracing"`
 
 	Lease                time.Duration `koanf:"lease"`
 	StallLimit           time.Duration `koanf:"stall_limit"`
@@ -90,6 +94,8 @@ func defaults() *Config {
 		ScanInterval: 30 * time.Second, ScanInitialDelay: 20 * time.Second,
 		Retention: 90 * 24 * time.Hour,
 		Refresh:   refreshDefaults(),
+		Metrics:   Metrics{Interval: figuresInterval},
+		Tracing:   tracing.Defaults(),
 	}
 }
 
@@ -122,6 +128,7 @@ func (c *Config) Validate() error {
 	p.Add("refresh", c.Refresh.Validate())
 	c.checkSizes(&p)
 	c.checkTimes(&p)
+	c.checkObserved(&p)
 	return p.Err()
 }
 

@@ -15,6 +15,7 @@ import (
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
 	"lockstep.dev/services/consumer/internal/admin"
 	"lockstep.dev/services/consumer/internal/refreshapi"
+	"lockstep.dev/services/internal/auditlog"
 )
 
 const (
@@ -34,6 +35,7 @@ func rules() map[string]identity.Rule {
 	}
 	maps.Copy(all, admin.Rules())
 	maps.Copy(all, refreshapi.Rules())
+	maps.Copy(all, auditlog.Rules())
 	return all
 }
 

@@ -24,6 +24,7 @@ type Effect struct {
 	collection string
 	noted      bool
 	committed  []func()
+	told       Tally
 }
 
 // OnCommit runs f once the effect is committed. f must not fail and not wait;
@@ -48,7 +49,7 @@ func (s *Store) InEffect(ctx context.Context, c claim.Claim, w *Work, at Points,
 	var noted bool
 	var committed []func()
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		e := &Effect{Tx: tx, Op: op, task: w.TaskID, tenant: w.TenantID, collection: w.CollectionID}
+		e := &Effect{Tx: tx, Op: op, task: w.TaskID, tenant: w.TenantID, collection: w.CollectionID, told: s.set.Tally}
 		if err := fn(e); err != nil {
 			return err
 		}

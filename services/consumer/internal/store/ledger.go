@@ -50,7 +50,7 @@ func (e *Effect) Note(ctx context.Context, entries []Entry) error {
 		local.set(i, d.Local)
 		wrote.set(i, d.Wrote)
 	}
-	_, err := e.Tx.Exec(ctx, `INSERT INTO lockstep.outcome AS o
+	written, err := e.Tx.Query(ctx, `INSERT INTO lockstep.outcome AS o
 		(tenant_id, task_id, record_key, class, outcome, code, center_revision, center_hash, center_deleted,
 		 local_revision, local_hash, local_deleted, wrote_revision, wrote_hash, wrote_deleted, evidence_id, evidence, op_id)
 		SELECT $1, $2, d.*, $3 FROM unnest($4::bytea[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bytea[], $10::boolean[],
@@ -60,9 +60,13 @@ func (e *Effect) Note(ctx context.Context, entries []Entry) error {
 			center_revision = EXCLUDED.center_revision, center_hash = EXCLUDED.center_hash, center_deleted = EXCLUDED.center_deleted,
 			local_revision = EXCLUDED.local_revision, local_hash = EXCLUDED.local_hash, local_deleted = EXCLUDED.local_deleted,
 			wrote_revision = EXCLUDED.wrote_revision, wrote_hash = EXCLUDED.wrote_hash, wrote_deleted = EXCLUDED.wrote_deleted,
-			evidence_id = EXCLUDED.evidence_id, evidence = EXCLUDED.evidence, op_id = EXCLUDED.op_id, updated_at = now(), reopened_at = NULL`,
+			evidence_id = EXCLUDED.evidence_id, evidence = EXCLUDED.evidence, op_id = EXCLUDED.op_id, updated_at = now(), reopened_at = NULL
+		RETURNING class, outcome, xmax = 0`,
 		e.tenant, e.task, e.Op, keys, classes, outcomes, codes, center.revisions, center.hashes, center.deleted,
 		local.revisions, local.hashes, local.deleted, wrote.revisions, wrote.hashes, wrote.deleted, ids, words)
+	if err == nil {
+		err = e.tally(written)
+	}
 	if err != nil {
 		return fmt.Errorf("note %d differences: %w", n, err)
 	}

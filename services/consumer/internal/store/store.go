@@ -38,6 +38,8 @@ type Settings struct {
 	BackoffCap  time.Duration
 	// Content says that local hashes are recomputed from the content.
 	Content bool
+	// Tally may be empty.
+	Tally Tally
 }
 
 // Store reads and writes the consumer's tables.

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"lockstep.dev/pkg/protocol"
 )
 
 // Waiting takes at most limit rows that wait and whose last word to the center
@@ -30,22 +28,6 @@ func (s *Store) Waiting(ctx context.Context, every, fresh time.Duration, limit i
 		return nil, fmt.Errorf("look for waiting work: %w", err)
 	}
 	return out, nil
-}
-
-// Busy names a task that is being worked now, "" if none is.
-func (s *Store) Busy(ctx context.Context) (string, error) {
-	rows, err := s.pool.Query(ctx, `SELECT task_id FROM lockstep.work WHERE state = 'RUNNING' ORDER BY claimed_at LIMIT 1`)
-	if err != nil {
-		return "", fmt.Errorf("look for running work: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
-	if err != nil {
-		return "", fmt.Errorf("look for running work: %w", err)
-	}
-	if len(ids) == 0 {
-		return "", nil
-	}
-	return protocol.FormatID(ids[0]), nil
 }
 
 // Purge deletes at most limit ledger rows of one task that ended longer ago

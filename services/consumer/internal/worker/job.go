@@ -16,6 +16,7 @@ import (
 	"lockstep.dev/services/consumer/internal/report"
 	"lockstep.dev/services/consumer/internal/store"
 	"lockstep.dev/services/consumer/internal/work"
+	"lockstep.dev/services/internal/tracing"
 )
 
 // maxSends bounds how often one claim signs a report anew for a newer attempt.
@@ -66,6 +67,7 @@ func newJob(w *Worker, ctx context.Context, c claim.Claim, row *store.Work) *job
 	j.ctx, j.keeper = claim.Keep(center.Metered(hard, j.meter), w.Set.Lease, w.Set.StallLimit, func(ctx context.Context) error {
 		return w.Store.Renew(ctx, c)
 	})
+	j.task.Alive = j.keeper.Tick
 	return j
 }
 
@@ -235,7 +237,9 @@ func (j *job) send() error {
 			return j.step(work.GivenBack, "")
 		}
 		j.keeper.Tick()
-		answer, err := j.Reporter.Send(j.ctx, j.row)
+		ctx, ended := j.Tracer.Start(j.ctx, "report", tracing.Attempt(j.row.Attempt))
+		answer, err := j.Reporter.Send(ctx, j.row)
+		ended(err)
 		failpoint.Hit(failpoint.ConsumerReportAfterCall)
 		if err != nil {
 			j.Log.Warn("the report was not acknowledged", zap.String("task", j.row.ID()), zap.Error(err))

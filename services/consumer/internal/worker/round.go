@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -16,6 +17,7 @@ import (
 	"lockstep.dev/services/consumer/internal/repair"
 	"lockstep.dev/services/consumer/internal/store"
 	"lockstep.dev/services/consumer/internal/work"
+	"lockstep.dev/services/internal/tracing"
 )
 
 const (
@@ -168,7 +170,10 @@ func (j *job) scan(x *lockstep.Index) error {
 		if err != nil {
 			return unproven(err)
 		}
-		if err := j.settle(x, r); err != nil {
+		ctx, ended := j.Tracer.Start(j.ctx, "round", tracing.Count("pages", r.to-r.from), tracing.Count("differing_pages", len(r.parts)))
+		err = j.settle(ctx, x, r)
+		ended(err)
+		if err != nil {
 			return err
 		}
 		p.NextPage = r.to
@@ -215,11 +220,11 @@ func (j *job) checkpoint(p store.Progress) error {
 
 // settle fetches the pages that differ and brings every difference of a round
 // to an outcome.
-func (j *job) settle(x *lockstep.Index, r round) error {
+func (j *job) settle(ctx context.Context, x *lockstep.Index, r round) error {
 	if len(r.parts) == 0 {
 		return nil
 	}
-	pages, err := j.pages(x, r.parts)
+	pages, err := j.pages(ctx, x, r.parts)
 	if err != nil {
 		return err
 	}
@@ -231,7 +236,9 @@ func (j *job) settle(x *lockstep.Index, r round) error {
 		if err := j.tellIfDue(protocol.Scanning); err != nil {
 			return err
 		}
-		err := j.Repairer.Batch(j.ctx, j.task, batch)
+		ctx, ended := j.Tracer.Start(ctx, "repair batch", tracing.Count("differences", len(batch)))
+		err := j.Repairer.Batch(ctx, j.task, batch)
+		ended(err)
 		batch = batch[:0]
 		return err
 	}
@@ -268,7 +275,7 @@ func (j *job) chunk(r lockstep.Range) projection.Chunk {
 }
 
 // pages fetches and proves the pages of the parts; the tail has none.
-func (j *job) pages(x *lockstep.Index, parts []lockstep.Part) (map[int][]evidence.PageRow, error) {
+func (j *job) pages(ctx context.Context, x *lockstep.Index, parts []lockstep.Part) (map[int][]evidence.PageRow, error) {
 	want := map[int]bool{}
 	for _, p := range parts {
 		if p.Range < x.Pages() {
@@ -283,7 +290,7 @@ func (j *job) pages(x *lockstep.Index, parts []lockstep.Part) (map[int][]evidenc
 				list = append(list, p.Range)
 			}
 		}
-		got, _, err := j.Center.Pages(j.ctx, j.row.ID(), list)
+		got, _, err := j.Center.Pages(ctx, j.row.ID(), list)
 		if err != nil {
 			return nil, err
 		}
@@ -316,9 +323,14 @@ func (j *job) retire() error {
 	if err := j.tell(protocol.Retiring); err != nil {
 		return err
 	}
-	code, err := j.Repairer.Retire(j.ctx, j.task)
+	ctx, ended := j.Tracer.Start(j.ctx, "retire")
+	code, err := j.Repairer.Retire(ctx, j.task)
+	ended(err)
 	if err != nil {
 		return err
+	}
+	if code != "" && j.Withheld != nil {
+		j.Withheld(code)
 	}
 	j.saved.RetireCode = string(code)
 	return nil

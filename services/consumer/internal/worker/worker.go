@@ -18,11 +18,14 @@ import (
 
 	"lockstep.dev/pkg/claim"
 	"lockstep.dev/pkg/evidence"
+	"lockstep.dev/pkg/fault"
 	"lockstep.dev/services/consumer/internal/center"
 	"lockstep.dev/services/consumer/internal/projection"
 	"lockstep.dev/services/consumer/internal/repair"
 	"lockstep.dev/services/consumer/internal/report"
 	"lockstep.dev/services/consumer/internal/store"
+	"lockstep.dev/services/consumer/internal/work"
+	"lockstep.dev/services/internal/tracing"
 )
 
 // Settings of the worker.
@@ -65,6 +68,9 @@ type Worker struct {
 	Set        Settings
 	Now        func() time.Time
 	Log        *zap.Logger
+	Tracer     tracing.Tracer
+	// Withheld, if set, is told why a run's retirements were not made.
+	Withheld func(fault.Reason)
 
 	kick chan struct{}
 }
@@ -171,13 +177,22 @@ func (w *Worker) WorkOnce(ctx context.Context) (worked bool, err error) {
 	if err != nil || row == nil {
 		return false, err
 	}
+	ctx, ended := w.Tracer.Continue(ctx, row.TraceContext, "work", tracing.Task(row.ID()), tracing.Attempt(row.Attempt))
 	j := newJob(w, ctx, c, row)
 	defer j.stop()
 	err = j.work()
+	ended(err)
 	if errors.Is(err, claim.ErrFenced) || errors.Is(context.Cause(j.ctx), claim.ErrFenced) {
 		// Another worker owns it now; neither a failure nor a retry.
 		w.Log.Info("fenced", zap.Stringer("task", c))
 		return true, nil
+	}
+	if err != nil {
+		// What became of the row could not be written. Where it can be given back
+		// now, nobody has to wait for the end of its lease.
+		if back := j.step(work.GivenBack, ""); back != nil {
+			w.Log.Info("not given back", zap.Stringer("task", c), zap.Error(back))
+		}
 	}
 	return true, err
 }
