@@ -99,6 +99,7 @@ func (r *Repairer) fetchSome(ctx context.Context, t *Task, asks map[string]cente
 	for _, a := range asks {
 		list = append(list, a)
 	}
+	t.Alive()
 	asked := r.Now()
 	answers, leftOver, err := r.Center.Records(ctx, t.Work.ID(), nonce, list)
 	switch code := fault.ReasonOf(err); {

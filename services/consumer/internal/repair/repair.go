@@ -69,6 +69,8 @@ type Task struct {
 	Work  *store.Work
 	// Fetched counts the records asked for by key.
 	Fetched int64
+	// Alive is told of every call to the center: a slow center is no hung worker.
+	Alive func()
 }
 
 func (t *Task) scope() projection.Scope {

@@ -280,3 +280,22 @@ func TestStop(t *testing.T) {
 		w.wantState(task, work.Completed, "")
 	})
 }
+
+func TestARowWhoseEndCanNotBeWrittenIsGivenBack(t *testing.T) {
+	w := setup(t)
+	w.center.Put(k(1), rec(1, `{}`))
+	w.exec(`CREATE FUNCTION lockstep.no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the disk is full'; END $$;
+		CREATE TRIGGER no BEFORE UPDATE ON lockstep.work FOR EACH ROW WHEN (NEW.state = 'REPORTING') EXECUTE FUNCTION lockstep.no()`)
+	task := w.center.Task()
+	w.accept(task, 1)
+	if _, err := w.worker.WorkOnce(t.Context()); err == nil {
+		t.Fatal("no error")
+	}
+	if row := w.row(task); row.State != work.Queued || row.LeaseUntil != nil || !row.LocalComplete || row.RetryCount != 0 {
+		t.Errorf("%s, complete %v, %d retries", row.State, row.LocalComplete, row.RetryCount)
+	}
+	w.exec(`DROP TRIGGER no ON lockstep.work`)
+	w.work()
+	w.wantState(task, work.Completed, "")
+	w.wantLedger(task, "1 MISSING REPAIRED")
+}
