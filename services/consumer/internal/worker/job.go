@@ -68,7 +68,6 @@ func newJob(w *Worker, ctx context.Context, c claim.Claim, row *store.Work) *job
 		return w.Store.Renew(ctx, c)
 	})
 	j.task.Alive = j.keeper.Tick
-	j.task.Alive = j.keeper.Tick
 	return j
 }
 

@@ -25,7 +25,6 @@ import (
 	"lockstep.dev/services/consumer/internal/report"
 	"lockstep.dev/services/consumer/internal/store"
 	"lockstep.dev/services/consumer/internal/work"
-	"lockstep.dev/services/consumer/internal/work"
 	"lockstep.dev/services/internal/tracing"
 )
 
@@ -187,13 +186,6 @@ func (w *Worker) WorkOnce(ctx context.Context) (worked bool, err error) {
 		// Another worker owns it now; neither a failure nor a retry.
 		w.Log.Info("fenced", zap.Stringer("task", c))
 		return true, nil
-	}
-	if err != nil {
-		// What became of the row could not be written. Where it can be given back
-		// now, nobody has to wait for the end of its lease.
-		if back := j.step(work.GivenBack, ""); back != nil {
-			w.Log.Info("not given back", zap.Stringer("task", c), zap.Error(back))
-		}
 	}
 	if err != nil {
 		// What became of the row could not be written. Where it can be given back
