@@ -93,7 +93,7 @@ func (m *month) UnmarshalJSON(text []byte) error {
 	if err != nil || len(digits) != len("200601") || value < 100001 || value%100 < 1 || value%100 > 12 {
 		return fmt.Errorf("%q is not yyyyMM or yyyy-MM", word)
 	}
-	*m = month(value) //nolint:gosec // six digits
+	*m = month(value)
 	return nil
 }
 
@@ -112,8 +112,12 @@ func (p *Projection) Parse(raw []byte) (refresh.Request, error) {
 	if len(wrong.Fields) > 0 {
 		return refresh.Request{}, wrong
 	}
+	computed, err := in.businessKey()
+	if err != nil {
+		return refresh.Request{}, err
+	}
 	out := refresh.Request{
-		Mode: in.Mode, BusinessKey: in.businessKey(), SourceEventID: in.SourceEventID, Trigger: in.Trigger, Replace: in.Replace,
+		Mode: in.Mode, BusinessKey: computed, SourceEventID: in.SourceEventID, Trigger: in.Trigger, Replace: in.Replace,
 	}
 	if in.BusinessKey == out.BusinessKey {
 		in.BusinessKey = ""
@@ -124,7 +128,6 @@ func (p *Projection) Parse(raw []byte) (refresh.Request, error) {
 		}
 		out.BusinessKey, out.CustomKey = in.BusinessKey, true
 	}
-	var err error
 	if out.Range, err = in.reach(); err != nil {
 		return refresh.Request{}, err
 	}
@@ -345,25 +348,28 @@ func (in *request) reach() ([]byte, error) {
 
 // businessKey holds the mode and the range; a single item's reads well, any
 // other range is its JSON, which the engine stores by its hash when it is long.
-func (in *request) businessKey() string {
+func (in *request) businessKey() (string, error) {
 	if in.Review != nil {
-		return in.Review.businessKey()
+		return in.Review.businessKey(), nil
 	}
 	s, prefix := &in.selectors, string(in.Mode)+":"
 	if len(s.given()) == 1 {
 		switch {
 		case len(s.Scopes) == 1:
-			return fmt.Sprintf("%sSCOPE:%d:%06d", prefix, s.Scopes[0].StationID, int32(s.Scopes[0].Month))
+			return fmt.Sprintf("%sSCOPE:%d:%06d", prefix, s.Scopes[0].StationID, int32(s.Scopes[0].Month)), nil
 		case len(s.DiffIDs) == 1:
-			return fmt.Sprintf("%sDIFF:%d", prefix, s.DiffIDs[0])
+			return fmt.Sprintf("%sDIFF:%d", prefix, s.DiffIDs[0]), nil
 		case len(s.PaymentOrderIDs) == 1:
-			return fmt.Sprintf("%sORDER:%d", prefix, s.PaymentOrderIDs[0])
+			return fmt.Sprintf("%sORDER:%d", prefix, s.PaymentOrderIDs[0]), nil
 		case s.ImportBatchNo != "":
-			return prefix + "IMPORT:" + s.ImportBatchNo
+			return prefix + "IMPORT:" + s.ImportBatchNo, nil
 		}
 	}
-	meaning, _ := json.Marshal(s) //nolint:errchkjson // it was written as the range before
-	return prefix + "RANGE:" + string(meaning)
+	meaning, err := json.Marshal(s)
+	if err != nil {
+		return "", fmt.Errorf("write the range: %w", err)
+	}
+	return prefix + "RANGE:" + string(meaning), nil
 }
 
 var _ json.Marshaler = month(0)
