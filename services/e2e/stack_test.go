@@ -131,7 +131,7 @@ func (s *stack) startCenterAt(address, failpoint string, change settings) *node 
 		"store": settings{"dsn": s.centerDSN, "max_conns": 8}, "source": settings{"dsn": s.centerDSN, "max_conns": 4},
 		"dataset":  answersCenter,
 		"targets":  settings{consumerApp: s.consumerAddr},
-		"dispatch": settings{"enabled": true, "timeout": "1s"},
+		"dispatch": settings{"enabled": true, "timeout": "1s"}, "delivery": settings{"timeout": "1s"},
 		"max_rows": 1_000_000, "max_pages": 5000, "claim_lease": "3s", "stall_limit": "2s", "lease": "5s", "max_dispatch_attempts": 50,
 	}
 	return s.start("center", address, failpoint, cfg, change)
