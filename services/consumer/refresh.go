@@ -177,9 +177,17 @@ func (r *refresher) changed() repair.Changed {
 	}
 }
 
-// refreshOnce is one run, for a scheduler: its error, and so the exit code, says
-// whether something failed.
-func refreshOnce(ctx context.Context, cfg *Config, out io.Writer) error {
+// refreshOnce is one run, for a scheduler: of what is due, or of what a selector
+// names. Its error, and so the exit code, says whether something failed. A
+// selector that names nothing or does not parse runs nothing.
+func refreshOnce(ctx context.Context, cfg *Config, selector []string, out io.Writer) error {
+	var only refresh.Selector
+	if len(selector) > 0 {
+		var err error
+		if only, err = refresh.ParseSelector([]byte(selector[0])); err != nil {
+			return err
+		}
+	}
 	log, err := serve.Logger(cfg.Log.Level, cfg.Log.Encoding)
 	if err != nil {
 		return err
@@ -189,7 +197,12 @@ func refreshOnce(ctx context.Context, cfg *Config, out io.Writer) error {
 		return err
 	}
 	defer r.close()
-	result, err := r.engine.RunDue(ctx, cfg.Refresh.ClaimsPerRun)
+	var result refresh.RunResult
+	if len(selector) > 0 {
+		result, err = r.engine.RunSelected(ctx, "scheduler", only, cfg.Refresh.ClaimsPerRun)
+	} else {
+		result, err = r.engine.RunDue(ctx, cfg.Refresh.ClaimsPerRun)
+	}
 	_, printErr := fmt.Fprintf(out, "claims=%d succeeded=%d continued=%d failed=%d fenced=%d scopes=%d scopes_failed=%d\n",
 		result.Claims, result.Succeeded, result.Continued, result.Failed, result.Fenced, result.Scopes, result.FailedScopes)
 	return errors.Join(err, result.Err(), printErr)

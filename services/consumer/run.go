@@ -35,11 +35,12 @@ import (
 	"lockstep.dev/services/internal/version"
 )
 
-const usage = `usage: consumer [-config file] [serve | migrate | refresh | version]
+const usage = `usage: consumer [-config file] [serve | migrate | refresh [selector] | version]
 
   serve    run the service (default)
   migrate  apply the migrations of Lockstep's own tables, and of the projections it refreshes, and end
-  refresh  work on the refresh tasks that are due, once, and end; fails where one of them failed
+  refresh  work on the refresh tasks that are due, once, and end; fails where one of them failed.
+           A selector, such as '{"codes": ["…"], "keys": ["…"]}', looks at those pending and failed tasks only.
   version  print the version
 
 Settings come from the file and from variables like LOCKSTEP_CONSUMER__EXECUTION__ENABLED=true.
@@ -59,7 +60,7 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	verb := flags.Arg(0)
-	if flags.NArg() > 1 || verb != "" && !slices.Contains([]string{"serve", "migrate", "refresh", "version"}, verb) {
+	if flags.NArg() > 1 && verb != "refresh" || flags.NArg() > 2 || verb != "" && !slices.Contains([]string{"serve", "migrate", "refresh", "version"}, verb) {
 		return fmt.Errorf("unknown arguments %q\n%s", flags.Args(), usage)
 	}
 	if verb == "version" {
@@ -74,7 +75,7 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	case "migrate":
 		return migrate(ctx, cfg)
 	case "refresh":
-		return refreshOnce(ctx, cfg, out)
+		return refreshOnce(ctx, cfg, flags.Args()[1:], out)
 	default:
 		return run(ctx, cfg)
 	}
@@ -209,7 +210,7 @@ func run(ctx context.Context, cfg *Config) error {
 	operators := &admin.Server{Store: st, Projection: rows, WaitsFor: w.WaitsFor, Kick: w.Kick}
 
 	watched, err := observe(ctx, registry, watching{
-		cfg: cfg, log: log, signer: signer, store: st, pool: pool, refreshes: refreshes.engine, now: now,
+		cfg: cfg, log: log, key: key, signer: signer, store: st, pool: pool, refreshes: refreshes.engine, now: now,
 		pools: map[string]*pgxpool.Pool{"store": pool, "leases": leases, "refresh": refreshes.pools[0], "refresh_leases": refreshes.pools[1]},
 	})
 	if err != nil {

@@ -134,6 +134,33 @@ func (e *Engine) RunDue(ctx context.Context, limit int) (RunResult, error) {
 	return e.runDue(ctx, limit, time.Time{})
 }
 
+// RunSelected works off those of the selected tasks that may be claimed now: the
+// claim asks for due time and budget as ever.
+func (e *Engine) RunSelected(ctx context.Context, actor string, s Selector, limit int) (RunResult, error) {
+	var result RunResult
+	ids, err := e.Retry(ctx, actor, s)
+	if err != nil {
+		return result, err
+	}
+	for _, id := range ids {
+		for result.Claims < min(limit, maxClaimsPerRun) && ctx.Err() == nil {
+			j, err := e.claimTask(ctx, id)
+			if err != nil {
+				return result, err
+			}
+			if j == nil {
+				break
+			}
+			page, err := e.work(ctx, j, time.Time{})
+			result.add(page)
+			if err != nil {
+				return result, err
+			}
+		}
+	}
+	return result, nil
+}
+
 // RunInTime is RunDue for a caller who waits: it begins nothing more shortly
 // before the caller's deadline, so that the answer arrives.
 func (e *Engine) RunInTime(ctx context.Context, limit int) (RunResult, error) {
