@@ -32,7 +32,8 @@ func newDemo(env *Environment) *cobra.Command {
 		Long: `Starts PostgreSQL, a center and a consumer in a folder of its own, loads answers to
 four forms of two tenants, damages the consumer's projection in known ways, and
 reconciles twice. The first round mends what can be mended; the second one shows
-that nothing more is found, or only what no repair may touch.
+that nothing more is found, or only what no repair may touch. Then bills are paid,
+and the pages that show them are refreshed and held to written figures.
 
 PostgreSQL: the databases given by --center-dsn and --consumer-dsn; else installed
 programs; else, as root, the system's package; else downloaded ones.
@@ -57,6 +58,7 @@ Exit codes: 0 every figure is the expected one, 1 some are not (each is printed)
 			if !asJSON {
 				env.print("\n")
 				run.RoundDone = func(round demo.Round) error { return demo.WriteRound(env.Out, round) }
+				run.RefreshDone = func(refresh *demo.Refresh) error { return demo.WriteRefresh(env.Out, refresh) }
 			}
 			verdict, err := run.Run(cmd.Context())
 			if err != nil {
@@ -92,7 +94,8 @@ func (e *Environment) tell(v *demo.Verdict, asJSON bool) error {
 		return exit(exitDiffers)
 	}
 	if !asJSON {
-		e.print("Every figure is the expected one. %d answers, two rounds, %.1f s.\n", v.Result.Rows, v.Result.Seconds)
+		e.print("Every figure is the expected one. %d answers, two rounds, %.1f s; %d bills refreshed by two requests, %.1f s.\n",
+			v.Result.Rows, v.Result.Seconds, v.Result.Refresh.Differences, v.Result.Refresh.Seconds)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func newDev(env *Environment) *cobra.Command {
 		Use:   "dev",
 		Short: "Start both services on damaged example data and stay up",
 		Long: `Starts what the demo starts, PostgreSQL, a center and a consumer with loaded and
-damaged data, makes no task, says how to reach it, and stays up until it is
+damaged data, and payments that no bill shows yet, makes no task, says how to reach it, and stays up until it is
 interrupted; then it stops and removes everything and exits with 0.`,
 		Example: `  lockstep dev
   lockstep dev --json --rows 2000`,
@@ -41,6 +41,9 @@ interrupted; then it stops and removes everything and exits with 0.`,
 				return interrupted(cmd, err)
 			}
 			defer func() { err = errors.Join(err, stack.Stop()) }()
+			if err := stack.Pay(cmd.Context()); err != nil {
+				return interrupted(cmd, err)
+			}
 			if err := env.tellReach(stack, asJSON); err != nil {
 				return err
 			}
@@ -81,9 +84,12 @@ With curl:
   curl -H "Authorization: Bearer $LOCKSTEP_TOKEN" -H 'Content-Type: application/json' \
     -d '{"consumer":"%s","scope":"SCOPE_ALL"}' $LOCKSTEP_CENTER_URL/v1/tasks
   curl -H "Authorization: Bearer $LOCKSTEP_TOKEN" $LOCKSTEP_CENTER_URL/v1/tasks
+  curl -H "Authorization: Bearer $LOCKSTEP_TOKEN" -H 'Content-Type: application/json' \
+    -d '{"request":{"projection":"bills","payload":"{\"month_from\":\"%d\"}"}}' $LOCKSTEP_CONSUMER_URL/v1/refresh/now
+  curl -H "Authorization: Bearer $LOCKSTEP_TOKEN" $LOCKSTEP_CONSUMER_URL/v1/bills/stations
 
 Ctrl-C stops and removes everything.
 `, at.CenterREST, at.CenterGRPC, at.CenterDSN, at.ConsumerREST, at.ConsumerGRPC, at.ConsumerDSN, at.Dir,
-		at.CenterREST, at.ConsumerREST, at.OperatorToken, at.Consumer, at.Consumer)
+		at.CenterREST, at.ConsumerREST, at.OperatorToken, at.Consumer, at.Consumer, dev.FirstMonth)
 	return nil
 }

@@ -1,6 +1,7 @@
 // Package demo shows a whole reconciliation on data whose damage is known, and
 // judges it: by every figure the services report, and by comparing the two
-// tables itself.
+// tables itself. Then payments are made, and the pages that show them are held
+// to written figures.
 package demo
 
 import (
@@ -33,7 +34,9 @@ type Demo struct {
 	Progress *Progress
 	// RoundDone hears each round's figures, nil for nobody.
 	RoundDone func(Round) error
-	Now       func() time.Time
+	// RefreshDone hears the snapshot refresh's, nil for nobody.
+	RefreshDone func(*Refresh) error
+	Now         func() time.Time
 
 	center *api.Client
 }
@@ -47,7 +50,7 @@ type Verdict struct {
 	Facts []string
 }
 
-// Run reconciles twice and judges.
+// Run reconciles twice, refreshes what depends on payments, and judges.
 func (d *Demo) Run(ctx context.Context) (*Verdict, error) {
 	var err error
 	if d.center, err = d.Stack.CenterClient(); err != nil {
@@ -81,7 +84,35 @@ func (d *Demo) Run(ctx context.Context) (*Verdict, error) {
 		}
 	}
 	v.Result.Seconds = total(v.Result.Rounds)
-	return v, nil
+	return v, d.payments(ctx, v)
+}
+
+// payments shows the second worker: bills that are paid, and the pages after it.
+func (d *Demo) payments(ctx context.Context, v *Verdict) error {
+	client, err := d.Stack.ConsumerClient()
+	if err != nil {
+		return err
+	}
+	r := refresher{client: client, pay: d.Stack.Pay}
+	result, bad, err := r.run(ctx)
+	if err != nil {
+		return fmt.Errorf("snapshot refresh: %w", errors.Join(err, d.Stack.Died()))
+	}
+	v.Result.Refresh = result
+	v.Deviations = append(v.Deviations, bad...)
+	if len(bad) == 0 {
+		v.Facts = append(v.Facts, "The pages of the bills say what was paid: "+stayMissed()+".")
+	}
+	if d.RefreshDone == nil {
+		return nil
+	}
+	return d.RefreshDone(result)
+}
+
+// stayMissed says what a refresh leaves alone.
+func stayMissed() string {
+	want := world.ExpectPayments()
+	return fmt.Sprintf("%d bills had news, %d had none, %d was never let in by a review", want.Updated, want.Unchanged, want.Missed)
 }
 
 // round makes a task for every subscription and waits until all have ended.

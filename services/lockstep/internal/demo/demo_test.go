@@ -69,14 +69,18 @@ func TestDeviations(t *testing.T) {
 }
 
 func TestResultAsJSON(t *testing.T) {
-	result := Result{Rows: 20000, Seconds: 4.2, Rounds: []Round{{Round: 1, Tasks: []Task{taskResult(mended())}}}}
+	refresh := &Refresh{Requests: []RefreshRequest{requestResult(refreshed())}}
+	refresh.add(refresh.Requests[0].RefreshFigures)
+	result := Result{Rows: 20000, Seconds: 4.2, Rounds: []Round{{Round: 1, Tasks: []Task{taskResult(mended())}}}, Refresh: refresh}
 	got, err := json.Marshal(result)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := `{"rows":20000,"seconds":4.2,"rounds":[{"round":1,"tasks":[{"tenant":101,"collection":"enrolment","state":"COMPLETED",` +
 		`"found":{"EXTRA_ROW":5,"HASH_CONFLICT":6,"LOCAL_AHEAD":0,"MISSING":10,"REVISION_ZERO":0,"STALE":8,"TOMBSTONE":4},` +
-		`"repaired":28,"retired":5,"quarantined":0,"report_only":0,"fetched":33,"wire_bytes":61234,"seconds":2.5}]}]}`
+		`"repaired":28,"retired":5,"quarantined":0,"report_only":0,"fetched":33,"wire_bytes":61234,"seconds":2.5}]}],` +
+		`"refresh":{"scopes":12,"differences":73,"created":0,"updated":60,"unchanged":12,"missed":1,"seconds":0.35,` +
+		`"requests":[{"mode":"EXISTING_ONLY","scopes":12,"differences":73,"created":0,"updated":60,"unchanged":12,"missed":1,"seconds":0.35}]}}`
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

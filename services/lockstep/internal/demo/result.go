@@ -17,6 +17,8 @@ type Result struct {
 	// Seconds that the rounds took, without starting, loading and checking.
 	Seconds float64 `json:"seconds"`
 	Rounds  []Round `json:"rounds"`
+	// Refresh is the snapshot refresh's part.
+	Refresh *Refresh `json:"refresh"`
 }
 
 // Round is one reconciliation of every form.

@@ -5,6 +5,7 @@ import (
 
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	"lockstep.dev/services/lockstep/internal/api"
+	"lockstep.dev/services/lockstep/internal/store"
 	"lockstep.dev/services/lockstep/internal/world"
 )
 
@@ -16,6 +17,19 @@ func (s *Stack) ConsumerURL() string { return "http://" + s.ConsumerAt.HTTP }
 
 // CenterClient calls the center as the stack's admin.
 func (s *Stack) CenterClient() (*api.Client, error) { return api.New(s.CenterURL(), s.Token) }
+
+// ConsumerClient calls the consumer as the stack's admin.
+func (s *Stack) ConsumerClient() (*api.Client, error) { return api.New(s.ConsumerURL(), s.Token) }
+
+// Pay writes payments that no stored bill shows yet.
+func (s *Stack) Pay(ctx context.Context) error {
+	pool, err := store.Open(ctx, s.ConsumerDSN)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return pool.Pay(ctx)
+}
 
 // subscribe registers the tenants and grants every form, as an operator would.
 func (s *Stack) subscribe(ctx context.Context) error {

@@ -1,6 +1,9 @@
 package dev
 
-import "lockstep.dev/pkg/identity"
+import (
+	"lockstep.dev/pkg/identity"
+	"lockstep.dev/services/lockstep/internal/world"
+)
 
 type settings map[string]any
 
@@ -37,8 +40,18 @@ func (s *Stack) consumerSettings(centerAddress, tokenHash string) settings {
 		"dataset":        AnswersConsumer(),
 		"listen":         settings{"grpc": "127.0.0.1:0", "http": "127.0.0.1:0"},
 		"execution":      settings{"enabled": true},
+		"refresh": settings{
+			"projections": []string{"bills", "scores"},
+			"kick":        settings{"stages": settings{"bills": everyTask(), "scores": everyTask()}},
+		},
 	}.with(s, tokenHash, "consumer")
 }
+
+// FirstMonth of the example's bills.
+const FirstMonth = world.FirstMonth
+
+// everyTask lets the wake-ups of a projection through, so that a request is worked on at once.
+func everyTask() settings { return settings{"enabled": true, "grey": 100} }
 
 // with adds what both services have.
 func (o settings) with(s *Stack, tokenHash, name string) settings {

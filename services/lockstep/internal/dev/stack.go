@@ -280,6 +280,13 @@ func (s *Stack) load(ctx context.Context) error {
 	if err := consumer.DamageProjection(ctx, s.Changes, now); err != nil {
 		return err
 	}
+	if err := consumer.FillPayments(ctx); err != nil {
+		return err
+	}
+	if err := consumer.FillScores(ctx); err != nil {
+		return err
+	}
+	s.options.Note("payments: %d bills of %d months, a review that lets in the last month's", len(world.Bills()), world.LastMonth-world.FirstMonth+1)
 	d := world.TotalDamage()
 	s.options.Note("damage: %d missing, %d stale, %d hash conflicts, %d tombstones, %d local ahead, %d extra (%d of them new), %d of revision zero, %d that can't be repaired",
 		d.Missing, d.Stale, d.HashConflict, d.Tombstone, d.LocalAhead, d.ExtraOld+d.ExtraNew, d.ExtraNew, d.RevisionZero, d.Unrepairable)

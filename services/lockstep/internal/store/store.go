@@ -20,6 +20,9 @@ import (
 // applied; the services' own "migrate" uses the same.
 func versions(dir string) string { return "migrations_" + dir }
 
+// schemas are all that the migrations make, on either side.
+var schemas = []string{"lockstep", "answers", "hall", "bills", "scores"}
+
 // A whole table is loaded or compared in one statement.
 const statementTimeout = 10 * time.Minute
 
@@ -49,12 +52,19 @@ func MigrateCenter(ctx context.Context, dsn string) error {
 	return migrate(ctx, dsn, migrations.AnswersCenter, "answers_center")
 }
 
-// MigrateConsumer gives a database the consumer's tables and the example's.
+// MigrateConsumer gives a database the consumer's tables, the example's, and
+// those of the bills and scores that the consumer refreshes.
 func MigrateConsumer(ctx context.Context, dsn string) error {
 	if err := migrate(ctx, dsn, migrations.Consumer, "consumer"); err != nil {
 		return err
 	}
-	return migrate(ctx, dsn, migrations.AnswersConsumer, "answers_consumer")
+	if err := migrate(ctx, dsn, migrations.AnswersConsumer, "answers_consumer"); err != nil {
+		return err
+	}
+	if err := migrate(ctx, dsn, migrations.Bills, "bills"); err != nil {
+		return err
+	}
+	return migrate(ctx, dsn, migrations.Scores, "scores")
 }
 
 func migrate(ctx context.Context, dsn string, files embed.FS, dir string) error {
@@ -66,7 +76,7 @@ func migrate(ctx context.Context, dsn string, files embed.FS, dir string) error 
 func (p Pool) Used(ctx context.Context) (string, error) {
 	var found *string
 	err := p.QueryRow(ctx, `SELECT string_agg(nspname, ', ' ORDER BY nspname) FROM pg_namespace
-		WHERE nspname IN ('lockstep', 'answers', 'hall')`).Scan(&found)
+		WHERE nspname = ANY ($1)`, schemas).Scan(&found)
 	if err != nil {
 		return "", fmt.Errorf("look at the database: %w", err)
 	}
@@ -78,9 +88,12 @@ func (p Pool) Used(ctx context.Context) (string, error) {
 
 // Drop takes away everything that the demo made in a database given by the user.
 func (p Pool) Drop(ctx context.Context) error {
-	drop := `DROP SCHEMA IF EXISTS lockstep CASCADE; DROP SCHEMA IF EXISTS answers CASCADE; DROP SCHEMA IF EXISTS hall CASCADE`
-	for _, dir := range []string{"center", "answers_center", "consumer", "answers_consumer"} {
-		drop += "; DROP TABLE IF EXISTS " + pgx.Identifier{"public", versions(dir)}.Sanitize()
+	drop := ""
+	for _, schema := range schemas {
+		drop += "DROP SCHEMA IF EXISTS " + pgx.Identifier{schema}.Sanitize() + " CASCADE;"
+	}
+	for _, dir := range []string{"center", "answers_center", "consumer", "answers_consumer", "bills", "scores"} {
+		drop += "DROP TABLE IF EXISTS " + pgx.Identifier{"public", versions(dir)}.Sanitize() + ";"
 	}
 	if _, err := p.Exec(ctx, drop); err != nil {
 		return fmt.Errorf("take the example's tables away: %w", err)
