@@ -73,7 +73,8 @@ func (w *refreshWorld) ask(method, path, body string) (int, map[string]any) {
 // tables gives every row of every table, with the transaction that wrote it.
 func (w *refreshWorld) tables() map[string]string {
 	w.t.Helper()
-	rows, err := w.conn.Query(w.t.Context(), `SELECT schemaname || '.' || tablename FROM pg_tables WHERE schemaname IN ('lockstep', 'bills', 'scores', 'hall')`)
+	rows, err := w.conn.Query(w.t.Context(), `SELECT schemaname || '.' || tablename FROM pg_tables WHERE schemaname IN ('lockstep', 'bills', 'scores', 'hall')
+		AND tablename NOT LIKE 'audit\_seal%'`) // the audit log is sealed by a loop of its own
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -217,7 +218,7 @@ func TestRefreshService(t *testing.T) {
 		}
 		for name, rows := range w.tables() {
 			// That somebody was refused stands in the audit log.
-			if rows != before[name] && !strings.HasPrefix(name, "lockstep.audit") {
+			if rows != before[name] && name != "lockstep.audit" {
 				t.Errorf("%s was written by a refused call: %s, before %s", name, rows, before[name])
 			}
 		}
