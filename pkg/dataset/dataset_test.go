@@ -39,7 +39,9 @@ func TestValidate(t *testing.T) {
 		{"a full mapping is fine", func(*dataset.Config) {}, dataset.Center, nil},
 		{
 			"every mistake is named at once",
-			func(c *dataset.Config) { c.Table, c.KeyKind, c.Columns.Revision, c.Columns.Deleted = "answers", "int", "", "answer_id" },
+			func(c *dataset.Config) {
+				c.Table, c.KeyKind, c.Columns.Revision, c.Columns.Deleted = "answers", "int", "", "answer_id"
+			},
 			dataset.Center,
 			[]string{`"answers" is not schema.table`, `"int" is not supported`, "columns.revision: name a column", `"answer_id" is mapped to key already`},
 		},

@@ -11,9 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lockstep.dev/pkg/canon"
-	evidencev1 "lockstep.dev/proto/lockstep/evidence/v1"
-
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
+	evidencev1 "lockstep.dev/proto/lockstep/evidence/v1"
 )
 
 // key of row i of a form: spread over the whole order, the same every time.

@@ -5,7 +5,7 @@ package e2e
 var centerChecks = map[string]string{
 	"a terminal task has no live claim and no slot": `SELECT task_id FROM lockstep.task
 		WHERE state IN ('COMPLETED', 'PARTIAL', 'FAILED', 'CANCELLED') AND (claim_token IS NOT NULL OR lease_until IS NOT NULL OR slot IS NOT NULL)`,
-	"RUNNING and DISPATCHED have a lease": `SELECT task_id FROM lockstep.task WHERE state IN ('RUNNING', 'DISPATCHED') AND lease_until IS NULL`,
+	"RUNNING and DISPATCHED have a lease":     `SELECT task_id FROM lockstep.task WHERE state IN ('RUNNING', 'DISPATCHED') AND lease_until IS NULL`,
 	"a result is of an attempt that was made": `SELECT r.task_id FROM lockstep.task_result r JOIN lockstep.task t USING (task_id) WHERE r.attempt > t.attempt`,
 	"only a result reaches COMPLETED and PARTIAL": `SELECT task_id FROM lockstep.task t WHERE state IN ('COMPLETED', 'PARTIAL')
 		AND NOT EXISTS (SELECT 1 FROM lockstep.task_result r WHERE r.task_id = t.task_id AND r.state = t.state)`,
@@ -21,7 +21,7 @@ var centerChecks = map[string]string{
 var consumerChecks = map[string]string{
 	"RUNNING has a token and a lease": `SELECT task_id FROM lockstep.work WHERE state = 'RUNNING' AND (claim_token IS NULL OR lease_until IS NULL)`,
 	"an ended row has no claim":       `SELECT task_id FROM lockstep.work WHERE ended_at IS NOT NULL AND claim_token IS NOT NULL`,
-	"a retired row has a proof": `SELECT answer_id FROM hall.answer_projection WHERE retired_at IS NOT NULL AND coalesce(proof_id, '') = ''`,
+	"a retired row has a proof":       `SELECT answer_id FROM hall.answer_projection WHERE retired_at IS NOT NULL AND coalesce(proof_id, '') = ''`,
 	"a retired row is in a ledger": `SELECT p.answer_id FROM hall.answer_projection p WHERE p.retired_at IS NOT NULL
 		AND NOT EXISTS (SELECT 1 FROM lockstep.outcome o WHERE o.tenant_id = p.tenant_id AND o.record_key = uuid_send(p.answer_id) AND o.outcome = 'RETIRED')`,
 	"a repaired row holds no lower revision than was written": `SELECT o.record_key FROM lockstep.outcome o

@@ -47,10 +47,10 @@ func TestReplicas(t *testing.T) {
 			count(false, `SELECT count(*) FROM lockstep.work WHERE ended_at IS NULL`) == 0
 	})
 	for what, c := range map[string]struct{ got, want int }{
-		"completed tasks":       {count(true, `SELECT count(*) FROM lockstep.task WHERE state = 'COMPLETED'`), forms},
-		"results":               {count(true, `SELECT count(*) FROM lockstep.task_result`), forms},
-		"rows of work":          {count(false, `SELECT count(*) FROM lockstep.work WHERE state = 'COMPLETED'`), forms},
-		"repairs in the ledger": {count(false, `SELECT count(*) FROM lockstep.outcome WHERE outcome = 'REPAIRED'`), 3 * forms},
+		"completed tasks":        {count(true, `SELECT count(*) FROM lockstep.task WHERE state = 'COMPLETED'`), forms},
+		"results":                {count(true, `SELECT count(*) FROM lockstep.task_result`), forms},
+		"rows of work":           {count(false, `SELECT count(*) FROM lockstep.work WHERE state = 'COMPLETED'`), forms},
+		"repairs in the ledger":  {count(false, `SELECT count(*) FROM lockstep.outcome WHERE outcome = 'REPAIRED'`), 3 * forms},
 		"all rows of the ledger": {count(false, `SELECT count(*) FROM lockstep.outcome`), 3 * forms},
 		// Each repair raised the version of its row by one, and a new row has 1.
 		"repairs done": {count(false, `SELECT sum(projection_version) - count(*) FROM hall.answer_projection`), 2 * forms},
