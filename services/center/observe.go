@@ -64,6 +64,9 @@ func (s *system) observe(ctx context.Context, registry prometheus.Registerer) (*
 	if err := metrics.Register(ctx, registry, s.reading()); err != nil {
 		return nil, err
 	}
+	if err := auditlog.NoteKeys(ctx, s.storePool, s.key, s.cfg.TrustFile); err != nil {
+		return nil, err
+	}
 	sealer := &auditlog.Sealer{
 		Pool: s.storePool, AppKey: s.cfg.AppKey, Signer: s.signer, Worker: workerName(), Every: sealEvery, Now: s.now, Log: s.log,
 	}

@@ -12,6 +12,7 @@ import (
 	"lockstep.dev/pkg/config"
 	"lockstep.dev/pkg/evidence"
 	"lockstep.dev/pkg/fault"
+	"lockstep.dev/pkg/identity"
 	"lockstep.dev/pkg/protocol"
 	"lockstep.dev/services/consumer/internal/refresh"
 	"lockstep.dev/services/consumer/internal/store"
@@ -92,6 +93,7 @@ type observed struct {
 type watching struct {
 	cfg       *Config
 	log       *zap.Logger
+	key       *identity.KeyFile
 	signer    *evidence.Signer
 	store     *store.Store
 	pool      *pgxpool.Pool
@@ -106,6 +108,9 @@ func observe(ctx context.Context, registry prometheus.Registerer, w watching) (*
 		return nil, err
 	}
 	if err := metrics.Register(ctx, registry, w.reading()); err != nil {
+		return nil, err
+	}
+	if err := auditlog.NoteKeys(ctx, w.pool, w.key, w.cfg.TrustFile); err != nil {
 		return nil, err
 	}
 	sealer := &auditlog.Sealer{

@@ -53,8 +53,13 @@ func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `UPDATE lockstep.work SET purged_at = COALESCE(purged_at, now()) WHERE task_id = $1`, due[0].TaskID)
-		return err
+		if due[0].PurgedAt != nil {
+			return nil
+		}
+		if _, err = tx.Exec(ctx, `UPDATE lockstep.work SET purged_at = now() WHERE task_id = $1`, due[0].TaskID); err != nil {
+			return err
+		}
+		return audit(ctx, tx, "consumer", "outcomes.purge", "task "+due[0].ID(), "PURGED", "")
 	})
 	if err != nil {
 		return false, fmt.Errorf("purge old outcomes: %w", err)
