@@ -133,6 +133,26 @@ func TestWaitingBecause(t *testing.T) {
 	}
 }
 
+// TestWaitingBecauseNamesNoHiddenTask: an operator of one tenant learns that
+// another task is in the way, not which one.
+func TestWaitingBecauseNamesNoHiddenTask(t *testing.T) {
+	visible := store.Scope{Consumer: centertest.Consumer, TenantID: 9, CollectionID: "form-2"}
+	for want, waits := range map[string]func(w *world) uuid.UUID{
+		"another task is in flight":                   func(w *world) uuid.UUID { w.Running(centertest.Scope); return w.Ready(visible) },
+		"the manifest of another task is ready first": func(w *world) uuid.UUID { w.Ready(centertest.Scope); return w.Pending(visible) },
+	} {
+		t.Run(want, func(t *testing.T) {
+			w := setup(t)
+			w.Grant(visible)
+			tk, err := w.get(w.tom, waits(w))
+			w.Must(err)
+			if got := tk.GetWaitingBecause(); got != want {
+				t.Errorf("tom is told %q, want %q", got, want)
+			}
+		})
+	}
+}
+
 func TestListTasks(t *testing.T) {
 	w := setup(t)
 	for _, collection := range []string{"a", "b", "c", "d", "e"} {

@@ -38,7 +38,7 @@ func (s *Server) CreateTask(ctx context.Context, req *centerv1.CreateTaskRequest
 	for i, c := range out.Tasks {
 		tasks[i] = c.Task
 	}
-	views, err := s.views(ctx, tasks)
+	views, err := s.views(ctx, op, tasks)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (s *Server) GetTask(ctx context.Context, req *centerv1.GetTaskRequest) (*ce
 	if err != nil {
 		return nil, err
 	}
-	view, err := s.views(ctx, []*task.Task{tk})
+	view, err := s.views(ctx, op, []*task.Task{tk})
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (s *Server) ListTasks(ctx context.Context, req *centerv1.ListTasksRequest) 
 		tasks = tasks[:size]
 		answer.NextPageToken = query.afterTask(tasks[size-1])
 	}
-	answer.Tasks, err = s.views(ctx, tasks)
+	answer.Tasks, err = s.views(ctx, op, tasks)
 	return answer, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"lockstep.dev/pkg/document"
+	"lockstep.dev/pkg/identity"
 	"lockstep.dev/pkg/protocol"
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	evidencev1 "lockstep.dev/proto/lockstep/evidence/v1"
@@ -18,7 +19,7 @@ import (
 )
 
 // views shows tasks as operators see them, with why each one waits.
-func (s *Server) views(ctx context.Context, tasks []*task.Task) ([]*centerv1.Task, error) {
+func (s *Server) views(ctx context.Context, op identity.Operator, tasks []*task.Task) ([]*centerv1.Task, error) {
 	var consumers []string
 	for _, t := range tasks {
 		consumers = append(consumers, t.Consumer)
@@ -32,7 +33,7 @@ func (s *Server) views(ctx context.Context, tasks []*task.Task) ([]*centerv1.Tas
 		if out[i], err = taskView(t); err != nil {
 			return nil, err
 		}
-		out[i].WaitingBecause = s.waitingBecause(t, traffic[t.Consumer], now)
+		out[i].WaitingBecause = s.waitingBecause(op, t, traffic[t.Consumer], now)
 	}
 	return out, nil
 }

@@ -5,17 +5,18 @@ import (
 	"time"
 
 	"lockstep.dev/pkg/fault"
+	"lockstep.dev/pkg/identity"
 	"lockstep.dev/pkg/protocol"
 	"lockstep.dev/services/center/internal/store"
 	"lockstep.dev/services/center/internal/task"
 )
 
 // waitingBecause says in words why nothing moves; "" while something does, and
-// of a task that ended.
-func (s *Server) waitingBecause(t *task.Task, traffic store.Traffic, now time.Time) string {
+// of a task that ended. It names no task that the operator may not see.
+func (s *Server) waitingBecause(op identity.Operator, t *task.Task, traffic store.Traffic, now time.Time) string {
 	switch t.State {
 	case protocol.Queued:
-		return s.queuedBecause(t, traffic, now)
+		return s.queuedBecause(op, t, traffic, now)
 	case protocol.Dispatched:
 		if t.WaitingCode == "" {
 			return "the consumer has the instruction and has not begun"
@@ -30,7 +31,7 @@ func (s *Server) waitingBecause(t *task.Task, traffic store.Traffic, now time.Ti
 	return ""
 }
 
-func (s *Server) queuedBecause(t *task.Task, traffic store.Traffic, now time.Time) string {
+func (s *Server) queuedBecause(op identity.Operator, t *task.Task, traffic store.Traffic, now time.Time) string {
 	switch {
 	case !s.Dispatching:
 		return "dispatch is switched off"
@@ -43,10 +44,10 @@ func (s *Server) queuedBecause(t *task.Task, traffic store.Traffic, now time.Tim
 	case t.DueAt.After(now):
 		return fmt.Sprintf("back-off until %s%s", t.DueAt.UTC().Format(time.RFC3339), because(t.Code))
 	case t.ManifestState == task.ManifestPending:
-		return pendingBecause(t, traffic)
+		return pendingBecause(op, t, traffic)
 	}
 	if other, taken := s.inFlight(t, traffic); taken {
-		return "another task is in flight: " + other
+		return "another task is in flight" + named(op, other)
 	}
 	if _, ok := s.Targets[t.Consumer]; !ok {
 		return fmt.Sprintf("no target is registered for %s (%s)", t.Consumer, fault.TargetNotRegistered)
@@ -61,25 +62,31 @@ func because(code string) string {
 	return " after " + code
 }
 
-func pendingBecause(t *task.Task, traffic store.Traffic) string {
-	if t.Scope == protocol.Collection && traffic.Ahead != [16]byte{} && traffic.Ahead != t.ID {
-		return "the manifest of another task is ready first: " + protocol.FormatID(traffic.Ahead)
+func pendingBecause(op identity.Operator, t *task.Task, traffic store.Traffic) string {
+	if ahead := traffic.Ahead; t.Scope == protocol.Collection && ahead != (store.Holder{}) && ahead.ID != t.ID {
+		return "the manifest of another task is ready first" + named(op, ahead)
 	}
 	return "the manifest is to be made"
 }
 
-// inFlight names a task that holds a slot this one would need, where none is free.
-func (s *Server) inFlight(t *task.Task, traffic store.Traffic) (other string, taken bool) {
+// named tells which task it is, to those who may know.
+func named(op identity.Operator, other store.Holder) string {
+	if !op.MaySee(other.TenantID) {
+		return ""
+	}
+	return ": " + protocol.FormatID(other.ID)
+}
+
+// inFlight gives a task that holds a slot this one would need, where none is free.
+func (s *Server) inFlight(t *task.Task, traffic store.Traffic) (other store.Holder, taken bool) {
 	first, last := 1, s.Policy.Slots
 	if t.Scope == protocol.Record {
 		first, last = 0, 0
 	}
 	for slot := first; slot <= last; slot++ {
-		id, used := traffic.Slots[slot]
-		if !used {
-			return "", false
+		if other, taken = traffic.Slots[slot]; !taken {
+			return store.Holder{}, false
 		}
-		other = protocol.FormatID(id)
 	}
 	return other, true
 }

@@ -49,14 +49,20 @@ func (s *Store) Tasks(ctx context.Context, p TaskPage) ([]*task.Task, error) {
 
 // Traffic is what holds others up at a consumer.
 type Traffic struct {
-	Slots map[int]uuid.UUID // in flight
-	Ahead uuid.UUID         // the collection task materialised ahead; zero for none
+	Slots map[int]Holder // in flight
+	Ahead Holder         // the collection task materialised ahead; zero for none
+}
+
+// Holder is a task that holds a place, and its tenant: not everybody may know of it.
+type Holder struct {
+	ID       uuid.UUID
+	TenantID int64
 }
 
 // Traffic reads the consumers' slots, for saying why a task waits, and the
 // database's time.
 func (s *Store) Traffic(ctx context.Context, consumers []string) (traffic map[string]Traffic, now time.Time, err error) {
-	rows, err := s.pool.Query(ctx, `SELECT consumer, slot, task_id FROM lockstep.task
+	rows, err := s.pool.Query(ctx, `SELECT consumer, slot, task_id, tenant_id FROM lockstep.task
 		WHERE consumer = ANY ($1) AND (slot IS NOT NULL
 			OR scope = 'COLLECTION' AND state = 'QUEUED' AND attempt = 0 AND (manifest_state = 'COMPLETE' OR claim_token IS NOT NULL))`, consumers)
 	if err != nil {
@@ -65,16 +71,16 @@ func (s *Store) Traffic(ctx context.Context, consumers []string) (traffic map[st
 	traffic = map[string]Traffic{}
 	var consumer string
 	var slot *int
-	var id *uuid.UUID
-	if _, err = pgx.ForEachRow(rows, []any{&consumer, &slot, &id}, func() error {
+	var h Holder
+	if _, err = pgx.ForEachRow(rows, []any{&consumer, &slot, &h.ID, &h.TenantID}, func() error {
 		t := traffic[consumer]
 		switch {
 		case slot == nil:
-			t.Ahead = or0(id)
+			t.Ahead = h
 		case t.Slots == nil:
-			t.Slots = map[int]uuid.UUID{*slot: or0(id)}
+			t.Slots = map[int]Holder{*slot: h}
 		default:
-			t.Slots[*slot] = or0(id)
+			t.Slots[*slot] = h
 		}
 		traffic[consumer] = t
 		return nil
