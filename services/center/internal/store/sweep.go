@@ -98,6 +98,25 @@ func (s *Store) SweepLease(ctx context.Context, p task.Policy) (ok bool, err err
 	return ok, err
 }
 
+// SweepSpent ends one task that no dispatcher may take any more, because the
+// budget of attempts was lowered since it was queued; ok is false where there
+// is none.
+func (s *Store) SweepSpent(ctx context.Context, p task.Policy) (ok bool, err error) {
+	err = s.InTx(ctx, func(tx *Tx) error {
+		var id uuid.UUID
+		err := tx.tx.QueryRow(ctx, `SELECT task_id FROM lockstep.task WHERE state = 'QUEUED' AND manifest_state = 'COMPLETE'
+			AND claim_token IS NULL AND attempt >= $1 AND due_at <= now() ORDER BY due_at, task_id LIMIT 1 FOR UPDATE SKIP LOCKED`, p.MaxAttempts).Scan(&id)
+		if ok = err == nil; errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("look for tasks without attempts: %w", err)
+		}
+		return tx.requeue(ctx, id, task.ClaimLapsed, p)
+	})
+	return ok, err
+}
+
 // LostTasks lists open tasks whose grant is not effective or has moved: what a
 // crash between a revocation and its cancellations left.
 func (s *Store) LostTasks(ctx context.Context, limit int) ([]uuid.UUID, error) {

@@ -36,7 +36,7 @@ type Sweeper struct {
 	Log       *zap.Logger
 }
 
-// WorkOnce ends leases and claims that ran out.
+// WorkOnce ends leases and claims that ran out, and tasks whose budget was lowered below what they spent.
 func (s *Sweeper) WorkOnce(ctx context.Context) (worked bool, err error) {
 	swept := 0
 	for _, site := range []struct {
@@ -58,6 +58,14 @@ func (s *Sweeper) WorkOnce(ctx context.Context) (worked bool, err error) {
 	}
 	if leased {
 		s.Log.Warn("a consumer's lease ran out")
+		swept++
+	}
+	spent, err := s.Store.SweepSpent(ctx, s.Policy)
+	if err != nil {
+		return false, fmt.Errorf("sweep spent budgets: %w", err)
+	}
+	if spent {
+		s.Log.Warn("a queued task has no attempt left")
 		swept++
 	}
 	if swept > 0 {

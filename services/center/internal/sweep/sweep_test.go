@@ -70,6 +70,19 @@ func TestExpiredLease(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a_queued_task_whose_budget_was_lowered_fails_when_it_is_due", func(t *testing.T) {
+		w := setup(t)
+		id := w.Ready(centertest.Scope)
+		w.Set(id, `attempt = 3, due_at = now() + interval '1 minute'`)
+		if w.run(w.s.WorkOnce) {
+			t.Error("it was swept before it was due: its report may still come")
+		}
+		w.Set(id, `due_at = now()`)
+		if !w.run(w.s.WorkOnce) || w.run(w.s.WorkOnce) {
+			t.Error("not exactly one task was swept")
+		}
+		w.WantState(id, "FAILED DISPATCH_FAILED")
+	})
 	t.Run("a_lease_that_holds_is_left_alone", func(t *testing.T) {
 		w := setup(t)
 		w.Running(centertest.Scope)

@@ -12,10 +12,17 @@ func TestStand(t *testing.T) {
 		attempt, reported int
 		want              Standing
 	}{
-		{completed, 2, 1, OfEnded}, {cancelled, 2, 3, OfEnded}, {failed, 2, 2, OfEnded}, {partial, 1, 1, OfEnded},
-		{running, 2, 3, OfUnknown}, {queued, 0, 1, OfUnknown},
-		{running, 2, 1, OfOlder}, {queued, 3, 1, OfOlder},
-		{queued, 1, 1, OfCurrent}, {dispatched, 2, 2, OfCurrent}, {running, 3, 3, OfCurrent},
+		{completed, 2, 1, OfEnded},
+		{cancelled, 2, 3, OfEnded},
+		{failed, 2, 2, OfEnded},
+		{partial, 1, 1, OfEnded},
+		{running, 2, 3, OfUnknown},
+		{queued, 0, 1, OfUnknown},
+		{running, 2, 1, OfOlder},
+		{queued, 3, 1, OfOlder},
+		{queued, 1, 1, OfCurrent},
+		{dispatched, 2, 2, OfCurrent},
+		{running, 3, 3, OfCurrent},
 	} {
 		if got := Stand(c.state, c.attempt, c.reported); got != c.want {
 			t.Errorf("%s in attempt %d, a report of %d: %s, want %s", c.state, c.attempt, c.reported, got, c.want)

@@ -17,6 +17,7 @@ type model struct {
 	forgetResult  bool // a result is not stored
 	replaceResult bool // a later result replaces the first
 	noSweep       bool // dead dispatchers are never swept
+	keepSpent     bool // a queued task without attempts is left alone
 	freeAttempt   bool // a claim spends no attempt
 	anyAttempt    bool // a claim takes a task whose attempts are spent
 	anyManifest   bool // a claim takes a task without a manifest
@@ -33,7 +34,7 @@ type answer struct {
 
 func (m *model) facts(w world, slotFree bool) Facts {
 	return Facts{
-		Manifest: w.manifest, Tries: w.tries + 1, Attempt: w.attempt, MaxAttempts: maxAttempts,
+		Manifest: w.manifest, Tries: w.tries + 1, Attempt: w.attempt, MaxAttempts: maxAttempts - w.less,
 		HasSlot: w.slot || slotFree, TooOld: w.waiting == 2,
 	}
 }
@@ -89,9 +90,9 @@ func (m *model) workerStep(w world, s step) (world, bool) {
 		}
 		return m.take(w, s, MaterialiserTakes, materialising)
 	case workerTakesDispatch:
-		fits := w.manifest == ManifestComplete && w.attempt < maxAttempts
+		fits := w.manifest == ManifestComplete && w.attempt < maxAttempts-w.less
 		if m.anyAttempt || m.anyManifest {
-			fits = (w.manifest == ManifestComplete || m.anyManifest) && (w.attempt < maxAttempts || m.anyAttempt)
+			fits = (w.manifest == ManifestComplete || m.anyManifest) && (w.attempt < maxAttempts-w.less || m.anyAttempt)
 		}
 		if job != idle || w.state != queued || w.holder != nobody || !fits || w.taken {
 			return w, false
@@ -184,6 +185,15 @@ func (m *model) outside(w world, s step) (world, bool) {
 		return m.sweep(w, ClaimLapsed, claimed && w.manifest == ManifestComplete && !m.noSweep)
 	case sweepsLease:
 		return m.sweep(w, LeaseExpired, leased)
+	case lowers:
+		happens := w.less == 0
+		w.less = 1
+		return w, happens
+	case sweepsSpent:
+		spent := w.state == queued && w.manifest == ManifestComplete && w.holder == nobody && w.attempt >= maxAttempts-w.less
+		w.over = true // nothing is held, so nothing is taken over
+		after, happens := m.sweep(w, ClaimLapsed, spent && !m.keepSpent)
+		return after, happens
 	case sweepsLost:
 		if w.grant == effective {
 			return w, false
@@ -289,6 +299,7 @@ func mutants() []mutant {
 		{name: "the token is not checked", breaks: superseded, change: func(m *model) { m.anyToken = true }},
 		{name: "the sweep does not look at leases", breaks: takeover, change: func(m *model) { m.anyLease = true }},
 		{name: "dead dispatchers are not swept", breaks: silent, change: func(m *model) { m.noSweep = true }},
+		{name: "a queued task without attempts is left alone", breaks: silent, change: func(m *model) { m.keepSpent = true }},
 		{name: "the slot is not freed", breaks: slots, change: func(m *model) { m.keepSlot = true }},
 		{name: "a report leaves the dispatcher its token", breaks: "a token lives in QUEUED only, and what is worked has a lease", change: func(m *model) { m.keepToken = true }},
 		{name: "a claim does not look at the grant", breaks: lost, change: func(m *model) { m.blindClaim = true }},
@@ -346,15 +357,17 @@ func mutants() []mutant {
 		{name: "a lost grant cancels an ended task", breaks: terminal, table: func() {
 			table[failed][GrantLost] = rule{guard: always, to: cancelled}
 		}},
-		{name: "the dispatch budget is ignored", breaks: attempts, change: func(m *model) { m.anyAttempt = true }, table: func() {
-			guard(queued, DispatcherTakes, func(f Facts) bool { return complete(f) && f.HasSlot })()
-			guard(queued, NotAccepted, always)()
-		}},
-		{name: "the last lease queues the task again", breaks: silent, table: guard(running, LeaseExpired, always)},
-		{name: "the last failed dispatch queues the task again", breaks: silent, table: guard(queued, NotAccepted, always)},
+		{
+			name: "the dispatch budget is ignored", breaks: attempts, change: func(m *model) { m.anyAttempt = true },
+			table: guard(queued, DispatcherTakes, func(f Facts) bool { return complete(f) && f.HasSlot }),
+		},
+		{name: "the last lease queues the task again", breaks: "what spent its budget is not queued again", table: guard(running, LeaseExpired, always)},
+		{name: "the last failed dispatch queues the task again", breaks: "what spent its budget is not queued again", table: guard(queued, NotAccepted, always)},
 		{name: "the budget to materialise is ignored", breaks: attempts, table: guard(queued, MaterialiseTrouble, always)},
-		{name: "a pending manifest is dispatched", breaks: "only a complete manifest is dispatched", change: func(m *model) { m.anyManifest = true },
-			table: guard(queued, DispatcherTakes, func(f Facts) bool { return attemptsLeft(f) && f.HasSlot })},
+		{
+			name: "a pending manifest is dispatched", breaks: "only a complete manifest is dispatched", change: func(m *model) { m.anyManifest = true },
+			table: guard(queued, DispatcherTakes, func(f Facts) bool { return attemptsLeft(f) && f.HasSlot }),
+		},
 		{name: "progress of a queued task needs no slot", breaks: slots, table: guard(queued, Progressed, func(f Facts) bool { return attempted(f) && complete(f) })},
 	}
 }

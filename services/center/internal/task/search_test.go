@@ -62,6 +62,7 @@ type row struct {
 type world struct {
 	row
 	grant   grant
+	less    int  // by how much a restart lowered the budget
 	taken   bool // another task of the consumer holds the slot
 	workers [workers]doing
 }
@@ -100,7 +101,7 @@ var steps = func() (all []step) {
 		}
 		all = append(all, step{do: report, attempt: attempt, says: ReportsDone})
 	}
-	for _, do := range []string{timePasses, patienceEnds, sweepsManifest, sweepsDispatch, sweepsLease, sweepsLost, otherTakes, otherFrees, revokes, regrants, cancels} {
+	for _, do := range []string{timePasses, patienceEnds, sweepsManifest, sweepsDispatch, sweepsLease, sweepsSpent, sweepsLost, lowers, otherTakes, otherFrees, revokes, regrants, cancels} {
 		all = append(all, step{do: do})
 	}
 	return all
@@ -122,7 +123,9 @@ const (
 	sweepsManifest = "sweep of materialisers"
 	sweepsDispatch = "sweep of dispatchers"
 	sweepsLease    = "sweep of consumers"
+	sweepsSpent    = "sweep of spent budgets"
 	sweepsLost     = "sweep of lost grants"
+	lowers         = "a restart lowers the budget"
 	otherTakes     = "another task takes the slot"
 	otherFrees     = "another task frees the slot"
 	revokes        = "the grant is revoked"
@@ -164,11 +167,11 @@ func (m *model) search() (visited int, broken *found) {
 			}
 			to, known := index[after]
 			if !known {
-				to = int32(len(worlds)) //nolint:gosec // some ten thousand
+				to = int32(len(worlds))
 				index[after] = to
-				worlds, from, by = append(worlds, after), append(from, at), append(by, int16(n)) //nolint:gosec // some fifty
+				worlds, from, by = append(worlds, after), append(from, at), append(by, int16(n))
 			}
-			if to == at || s.do == cancels || s.do == revokes || s.do == regrants {
+			if to == at || s.do == cancels || s.do == revokes || s.do == regrants || s.do == lowers {
 				continue
 			}
 			edges = append(edges, [2]int32{at, to})
@@ -200,7 +203,7 @@ func stuck(worlds []world, edges [][2]int32, goal, excused func(world) bool) int
 	for i, w := range worlds {
 		if goal(w) {
 			reaches[i] = true
-			queue = append(queue, int32(i)) //nolint:gosec // some ten thousand
+			queue = append(queue, int32(i))
 		}
 	}
 	for len(queue) > 0 {
@@ -215,7 +218,7 @@ func stuck(worlds []world, edges [][2]int32, goal, excused func(world) bool) int
 	}
 	for i, w := range worlds {
 		if !reaches[i] && !excused(w) {
-			return int32(i) //nolint:gosec // some ten thousand
+			return int32(i)
 		}
 	}
 	return -1
@@ -240,7 +243,8 @@ var promises = []struct {
 	}},
 	{"the attempt rises by one, at a claim, and never beyond its budget", func(b world, s step, a world, _ answer) bool {
 		claims := s.do == workerTakesDispatch && a.holder == s.worker+1
-		return a.attempt <= maxAttempts && a.tries <= maxAttempts && (claims && a.attempt == b.attempt+1 || !claims && a.attempt == b.attempt)
+		return a.attempt <= maxAttempts && a.tries <= maxAttempts && (!claims && a.attempt == b.attempt ||
+			claims && a.attempt == b.attempt+1 && a.attempt <= maxAttempts-b.less)
 	}},
 	{"only a complete manifest is dispatched", func(_ world, _ step, a world, _ answer) bool {
 		return a.attempt == 0 || a.manifest == ManifestComplete
@@ -258,7 +262,10 @@ var promises = []struct {
 	}},
 	{"a slot is held if and only if the task is in flight, by one task", func(_ world, _ step, a world, _ answer) bool {
 		inFlight := a.state == dispatched || a.state == running || a.state == queued && a.holder != nobody && a.manifest == ManifestComplete
-		return a.slot == inFlight && !(a.slot && a.taken)
+		return a.slot == inFlight && (!a.slot || !a.taken)
+	}},
+	{"what spent its budget is not queued again", func(b world, _ step, a world, _ answer) bool {
+		return !b.slot || a.slot || a.state != queued || a.attempt < maxAttempts-a.less
 	}},
 	{"the first result stays", func(b world, _ step, a world, _ answer) bool {
 		return b.result == "" || a.result == b.result && a.by == b.by
