@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -442,7 +443,6 @@ func (s *stack) reporter(id string) func(attempt int, change func(*protocol.Repo
 
 func said(a *centerv1.ReportResultResponse) string {
 	state := func(st evidencev1.TaskState) string { return strings.TrimPrefix(st.String(), "TASK_STATE_") }
-	stale := map[bool]string{true: "true", false: "false"}[a.GetStale()]
-	return strings.TrimPrefix(a.GetDecision().String(), "DECISION_") + " attempt " + string(rune('0'+a.GetAttempt())) + " stale " + stale +
-		" task " + state(a.GetTaskState()) + " result " + state(a.GetResultState())
+	return fmt.Sprintf("%s attempt %d stale %t task %s result %s", strings.TrimPrefix(a.GetDecision().String(), "DECISION_"),
+		a.GetAttempt(), a.GetStale(), state(a.GetTaskState()), state(a.GetResultState()))
 }

@@ -91,7 +91,7 @@ func (w *twin) sweep() (swept int) {
 
 // step is an owner's; false where its row is in no state for it.
 func (r *twinRow) step(e work.Event) bool {
-	switch e {
+	switch e { //nolint:exhaustive // a worker makes no others
 	case work.RoundDone:
 		if r.state != "RUNNING" {
 			return false

@@ -191,10 +191,10 @@ func (m *model) write(w world, s step, e Event) world {
 		return w
 	}
 	w.Row = after
-	switch {
-	case e == RoundDone:
+	if e == RoundDone {
 		w.page++
-	case e == Frozen:
+	}
+	if e == Frozen {
 		w.frozen = after.Attempt
 	}
 	keeps := (e == RoundDone || e == Stale || e == Frozen) && (after.State == Running || after.State == Reporting)
@@ -267,8 +267,10 @@ var mutants = []mutant{
 	{name: "what is frozen is scanned again", breaks: rescans, table: func() { next[Reporting][AcceptedNewer] = Queued }},
 	{name: "a claim of a report scans again", breaks: rescans, table: func() { next[Reporting][Claimed] = Running }},
 	{name: "a parked row is not revived", breaks: revived, table: func() { next[Parked][AcceptedNewer] = Parked }},
-	{name: "STALE_RETRY parks although a newer instruction is there", breaks: "STALE_RETRY is followed by the newer instruction, or by rest",
-		table: func() { next[Running][StaleAdopt] = Parked }},
+	{
+		name: "STALE_RETRY parks although a newer instruction is there", breaks: "STALE_RETRY is followed by the newer instruction, or by rest",
+		table: func() { next[Running][StaleAdopt] = Parked },
+	},
 	{name: "a claim does not adopt the newest instruction", breaks: "a claim adopts the newest instruction", change: func(m *model) {
 		m.on = func(r Row, e Event, budget int) (Row, error) {
 			after, err := r.On(e, budget)

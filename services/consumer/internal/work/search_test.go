@@ -10,8 +10,8 @@ import (
 	"lockstep.dev/pkg/protocol"
 )
 
-// The small world: one row, two workers, three attempts, a manifest of one
-// page, and a center that may say anything at any time: any instruction again,
+// The small world: one row, two workers, three attempts, a manifest of two
+// pages, and a center that may say anything at any time: any instruction again,
 // any answer to any report, one about something else, or none. Every world that
 // can be reached is visited; every decision in it is the running system's own
 // (Row.On, Row.Accept, Hear), and what the store and the worker do besides is
@@ -19,7 +19,7 @@ import (
 const (
 	maxAttempts = 3
 	workers     = 2
-	lastPage    = 1
+	lastPage    = 2
 	budget      = 1 // retries
 	maxTries    = 1 // workers that may die over it
 )
@@ -72,6 +72,21 @@ func (w world) plain() world {
 	}
 	if w.told != w.Wanted && w.told != 0 {
 		w.told = maxAttempts + 1
+	}
+	return w
+}
+
+// sorted forgets which worker is which.
+func (w world) sorted() world {
+	a, b := w.workers[0], w.workers[1]
+	if a.phase > b.phase || a.phase == b.phase && (a.attempt > b.attempt || a == b && w.holder == 2) {
+		w.workers[0], w.workers[1] = b, a
+		switch w.holder {
+		case 1:
+			w.holder = 2
+		case 2:
+			w.holder = 1
+		}
 	}
 	return w
 }
@@ -129,10 +144,15 @@ const (
 
 var steps = func() (all []step) {
 	replies := []reply{
-		{}, {refusal: true}, {decision: "UNHEARD_OF", state: protocol.Completed},
-		{decision: protocol.CurrentAccepted, state: protocol.Completed}, {decision: protocol.CurrentAccepted, state: protocol.Running},
-		{decision: protocol.CurrentDuplicate, state: protocol.Partial}, {decision: protocol.CurrentDuplicate},
-		{decision: protocol.CenterTerminal, state: protocol.Cancelled}, {decision: protocol.CenterTerminal, state: protocol.Dispatched},
+		{},
+		{refusal: true},
+		{decision: "UNHEARD_OF", state: protocol.Completed},
+		{decision: protocol.CurrentAccepted, state: protocol.Completed},
+		{decision: protocol.CurrentAccepted, state: protocol.Running},
+		{decision: protocol.CurrentDuplicate, state: protocol.Partial},
+		{decision: protocol.CurrentDuplicate},
+		{decision: protocol.CenterTerminal, state: protocol.Cancelled},
+		{decision: protocol.CenterTerminal, state: protocol.Dispatched},
 		{decision: protocol.StaleRetry, state: protocol.Running},
 	}
 	for _, r := range slices.Clone(replies[3:]) {
@@ -191,11 +211,12 @@ func (m *model) search() (visited int, broken *found) {
 			if promise := broke(before, s, after); promise != "" {
 				return len(worlds), &found{promise, append(trace(at, s.String()), fmt.Sprintf("%+v\n→ %+v", before, after))}
 			}
+			after = after.sorted()
 			to, known := index[after]
 			if !known {
-				to = int32(len(worlds)) //nolint:gosec // some ten thousand
+				to = int32(len(worlds))
 				index[after] = to
-				worlds, from, by = append(worlds, after), append(from, at), append(by, int16(n)) //nolint:gosec // some fifty
+				worlds, from, by = append(worlds, after), append(from, at), append(by, int16(n))
 			}
 			if to != at {
 				edges = append(edges, [2]int32{at, to})
@@ -229,7 +250,7 @@ func stuck(worlds []world, edges [][2]int32, goal, excused func(world) bool) int
 	for i, w := range worlds {
 		if goal(w) {
 			reaches[i] = true
-			queue = append(queue, int32(i)) //nolint:gosec // some ten thousand
+			queue = append(queue, int32(i))
 		}
 	}
 	for len(queue) > 0 {
@@ -244,7 +265,7 @@ func stuck(worlds []world, edges [][2]int32, goal, excused func(world) bool) int
 	}
 	for i, w := range worlds {
 		if !reaches[i] && !excused(w) {
-			return int32(i) //nolint:gosec // some ten thousand
+			return int32(i)
 		}
 	}
 	return -1
