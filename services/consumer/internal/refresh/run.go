@@ -210,7 +210,12 @@ func (e *Engine) work(ctx context.Context, j *job, until time.Time) (pageResult,
 		e.log.Info("fenced: another worker owns the refresh task now", zap.Stringer("task", j.claim))
 		return result, nil
 	}
-	if end.event == Broken && cause != nil {
+	switch {
+	case end.event != Broken || cause == nil:
+	case errors.Is(cause, claim.ErrLeaseLost) && end.err != nil:
+		// Given back for nothing it would stand still again, for ever.
+		end = broken(fault.Wrap(end.err, fault.LeaseExpired, "the run stood still"))
+	default:
 		end.ending = ending{event: GivenBack} // stopped from outside: neither a failure nor a retry
 	}
 	event, err := e.conclude(ctx, j, end.ending)

@@ -304,6 +304,21 @@ func TestAWorkerThatStoppedInMidEffect(t *testing.T) {
 	w.equal(one[int](w, `SELECT writes FROM sum_row`), 1, "writes: the old worker's was rolled back")
 }
 
+// TestARunThatStandsStillFails holds a scope until its lease is let go: that
+// costs a retry, or it would be taken again and again.
+func TestARunThatStandsStillFails(t *testing.T) {
+	w := setup(t)
+	w.set.Lease, w.set.Stall = 3*time.Second, time.Millisecond // looked at after one second
+	w.sums.hook = func(ctx context.Context, _ []byte, _ Scope) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	out := w.submit(Input{Payload: payload(1)})
+	w.equal(w.run(1).Failed, 1, "failed")
+	d := w.task(out.TaskID)
+	w.equal([]any{d.State, d.Code, d.RetryCount, d.Due, d.LeaseUntil == nil}, []any{Failed, "LEASE_EXPIRED", 1, false, true}, "task")
+}
+
 // TestTheTokenStaysInItsColumn looks for every token of a run in all that people can read.
 func TestTheTokenStaysInItsColumn(t *testing.T) {
 	w := setup(t)

@@ -5,12 +5,16 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"lockstep.dev/pkg/protocol"
 	"lockstep.dev/services/consumer/internal/centertest"
+	"lockstep.dev/services/consumer/internal/repair"
+	"lockstep.dev/services/consumer/internal/store"
 	"lockstep.dev/services/consumer/internal/work"
+	"lockstep.dev/services/consumer/internal/worker"
 )
 
 // killer lets so many statements through and none after them, as if the
@@ -279,6 +283,30 @@ func TestStop(t *testing.T) {
 		w.work()
 		w.wantState(task, work.Completed, "")
 	})
+}
+
+// A run that stands still costs a retry, or it would be taken again and again.
+func TestARunThatStandsStillIsAFailedRound(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(s *store.Settings, set *worker.Settings, _ *repair.Repairer) {
+		s.Lease, set.Lease, set.StallLimit = 3*time.Second, 3*time.Second, time.Millisecond // looked at after one second
+	})
+	w.center.Put(k(1), rec(1, `{}`))
+	task := w.center.Task()
+	w.accept(task, 1)
+	w.center.Lie(centertest.Lies{Call: func(ctx context.Context, method string) error {
+		if method == "GetPages" {
+			<-ctx.Done()
+		}
+		return nil
+	}})
+	if _, err := w.worker.WorkOnce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.wantState(task, work.Queued, "LEASE_EXPIRED")
+	if row := w.row(task); row.RetryCount != 1 || row.LeaseUntil != nil {
+		t.Errorf("%d retries, lease until %v", row.RetryCount, row.LeaseUntil)
+	}
 }
 
 func TestARowWhoseEndCanNotBeWrittenIsGivenBack(t *testing.T) {

@@ -134,8 +134,12 @@ func (j *job) conclude(err error) error {
 		j.Log.Warn("the run can't succeed", zap.String("task", j.row.ID()), zap.Error(err))
 		return j.finish(report.Ending{State: protocol.Failed, Code: string(hopeless.code)})
 	}
-	if j.stopping.Err() != nil || errors.Is(err, errStopping) || errors.Is(context.Cause(j.ctx), claim.ErrLeaseLost) {
+	if j.stopping.Err() != nil || errors.Is(err, errStopping) {
 		return j.step(work.GivenBack, "")
+	}
+	if errors.Is(context.Cause(j.ctx), claim.ErrLeaseLost) {
+		// It stood still. Given back for nothing it would do so again, for ever.
+		return j.roundFailed(fault.LeaseExpired, err)
 	}
 	if refused, ok := errors.AsType[*repair.RefusedError](err); ok {
 		// A lying answer is no fact about the task: another one may tell the truth.
