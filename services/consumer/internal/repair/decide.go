@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"lockstep.dev/pkg/claim"
 	"lockstep.dev/pkg/evidence"
@@ -198,6 +199,10 @@ func (r *Repairer) write(ctx context.Context, t *Task, batch []planned) (missed 
 	if len(batch) == 0 {
 		return nil, nil
 	}
+	if r.aged(batch) {
+		return batch, nil // halving took long; the words are asked for again
+	}
+	t.Alive()
 	missed, err = r.writeOnce(ctx, t, batch)
 	if err == nil || errors.Is(err, claim.ErrFenced) {
 		return missed, err
@@ -219,6 +224,11 @@ func (r *Repairer) write(ctx context.Context, t *Task, batch []planned) (missed 
 	default:
 		return nil, r.note(ctx, t, []store.Entry{evidenced(batch[0].row, batch[0].word, protocol.Quarantined, fault.Quarantined)}, nil)
 	}
+}
+
+// aged says whether a word of the batch is too old to take effect.
+func (r *Repairer) aged(batch []planned) bool {
+	return slices.ContainsFunc(batch, func(w planned) bool { return r.Now().Sub(w.word.asked) > r.MaxAge })
 }
 
 func (r *Repairer) writeOnce(ctx context.Context, t *Task, batch []planned) (missed []planned, err error) {

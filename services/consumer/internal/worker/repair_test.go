@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/protocol"
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
@@ -262,6 +264,23 @@ func TestRowsThatCannotBeRepaired(t *testing.T) {
 		w.wantImage(want)
 		if got := w.ledger(task)[13]; got != "13 MISSING QUARANTINED QUARANTINED" {
 			t.Error(got)
+		}
+	})
+	t.Run("a word that grows old while a batch is halved is asked for again", func(t *testing.T) {
+		w := setup(t)
+		w.exec(`ALTER TABLE hall.answer_projection ADD CHECK (answer_id <> $$` + uuid.UUID([]byte(k(1))).String() + `$$)`)
+		w.repairer.Changed = func(context.Context, *store.Effect, [][]byte) error {
+			w.skew.CompareAndSwap(0, int64(2*time.Minute))
+			return nil
+		}
+		for n := range 4 {
+			w.center.Put(k(n), rec(1, `{}`))
+		}
+		task := w.run()
+		w.wantLedger(task, "0 MISSING REPAIRED", "1 MISSING QUARANTINED QUARANTINED", "2 MISSING REPAIRED", "3 MISSING REPAIRED")
+		// Halved to 0 and 1, then 0 alone is written; by then the others' words are old.
+		if asked := w.center.Asked(); len(asked) != 4+3 {
+			t.Errorf("%d records were asked for, want 4 and 3 of them again", len(asked))
 		}
 	})
 	t.Run("one whose key another tenant or collection holds is quarantined", func(t *testing.T) {
