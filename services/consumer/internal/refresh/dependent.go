@@ -49,6 +49,25 @@ const ReconcileTrigger = "reconcile"
 // Each scope is a request of its own, whose key is the scope's: repairs of many
 // records of one scope are one task, refreshed once.
 func (e *Engine) RequestDependent(ctx context.Context, tx pgx.Tx, dependents []Dependent, contents [][]byte) ([]Submitted, error) {
+	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+dependentLock+`'`); err != nil {
+		return nil, fmt.Errorf("request dependent refreshes: %w", err)
+	}
+	out, err := e.requestAll(ctx, tx, dependents, contents)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout TO DEFAULT`); err != nil {
+		return nil, fmt.Errorf("request dependent refreshes: %w", err)
+	}
+	return out, nil
+}
+
+// dependentLock is how long a repair waits for a task that a host transaction
+// has just submitted to. The host may be waiting for the repaired record: far
+// below PostgreSQL's deadlock_timeout (1 s), it is the repair that gives up.
+const dependentLock = "200ms"
+
+func (e *Engine) requestAll(ctx context.Context, tx pgx.Tx, dependents []Dependent, contents [][]byte) ([]Submitted, error) {
 	var out []Submitted
 	for _, d := range dependents {
 		for _, s := range d.scopes(contents) {

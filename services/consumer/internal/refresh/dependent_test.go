@@ -1,8 +1,10 @@
 package refresh
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -70,4 +72,30 @@ func TestADependentRefreshIsCommittedWithItsRepair(t *testing.T) {
 	w.equal(one[string](w, `SELECT string_agg(scope_id || '=' || total, ' ' ORDER BY scope_id) FROM sum_row`), "1=5 2=6", "rows")
 	w.must(repair(nil))
 	w.equal(one[int](w, `SELECT count(*) FROM lockstep.refresh_task WHERE request_generation = 2`), 2, "the same scopes again are the same tasks")
+}
+
+// A host may submit to a task and then change the very record that is being
+// repaired: the repair gives up, so that the host is never the one.
+func TestADependentRefreshDoesNotWaitForAHost(t *testing.T) {
+	w := setup(t)
+	contents := [][]byte{[]byte(`{"bill":{"station":1,"month":"202601"}}`)}
+	request := func(ctx context.Context, after func(tx pgx.Tx)) error {
+		return pg.InTx(ctx, w.pool, func(tx pgx.Tx) error {
+			_, err := w.RequestDependent(ctx, tx, sumsDependent(), contents)
+			if err == nil {
+				after(tx)
+			}
+			return err
+		})
+	}
+	w.must(request(w.ctx, func(host pgx.Tx) {
+		soon, cancel := context.WithTimeout(w.ctx, 4*time.Second) // the pool's own bound is five
+		defer cancel()
+		if err := request(soon, func(pgx.Tx) { t.Error("it waited for the host and went on") }); pg.Code(err) != "55P03" {
+			t.Errorf("while a host holds the task: %v", err)
+		}
+		var timeout string
+		w.must(host.QueryRow(w.ctx, `SHOW lock_timeout`).Scan(&timeout))
+		w.equal(timeout, "5s", "the rest of the transaction waits as ever")
+	}))
 }
