@@ -113,7 +113,8 @@ func (e *Effect) RaiseHighWater(ctx context.Context, marks []Mark) error {
 			-- A retirement's floor is the highest word ever seen, not just the local row's.
 			revision = CASE WHEN EXCLUDED.retired AND EXCLUDED.center_epoch = h.center_epoch
 				THEN GREATEST(h.revision, EXCLUDED.revision) ELSE EXCLUDED.revision END
-		WHERE h.retired OR EXCLUDED.retired OR (EXCLUDED.center_epoch, EXCLUDED.revision) >= (h.center_epoch, h.revision)`,
+		WHERE EXCLUDED.center_epoch >= h.center_epoch AND
+			(h.retired OR EXCLUDED.retired OR (EXCLUDED.center_epoch, EXCLUDED.revision) >= (h.center_epoch, h.revision))`,
 		e.tenant, e.collection, keys, epochs, revisions, retired)
 	if err != nil {
 		return fmt.Errorf("raise %d high-water marks: %w", n, err)

@@ -316,7 +316,9 @@ func TestHighWater(t *testing.T) {
 		{store.Mark{CenterEpoch: 1, Revision: 9}, store.Mark{CenterEpoch: 2, Revision: 1}},
 		{store.Mark{CenterEpoch: 2, Revision: 7}, store.Mark{CenterEpoch: 2, Revision: 7}},
 		{store.Mark{CenterEpoch: 2, Revision: 3, Retired: true}, store.Mark{CenterEpoch: 2, Revision: 7, Retired: true}},
-		{store.Mark{CenterEpoch: 2, Revision: 1}, store.Mark{CenterEpoch: 2, Revision: 1}}, // a fresh word revives at any revision
+		{store.Mark{CenterEpoch: 1, Revision: 9}, store.Mark{CenterEpoch: 2, Revision: 7, Retired: true}}, // not one of an older epoch
+		{store.Mark{CenterEpoch: 2, Revision: 1}, store.Mark{CenterEpoch: 2, Revision: 1}},                // a fresh word revives at any revision
+		{store.Mark{CenterEpoch: 1, Revision: 1, Retired: true}, store.Mark{CenterEpoch: 2, Revision: 1}},
 	} {
 		step.raise.Key, step.want.Key = key, key
 		if err := w.store.InEffect(t.Context(), c, row, store.RepairPoints, func(e *store.Effect) error {
