@@ -13,7 +13,9 @@ type BrokenError struct {
 	Why  string
 }
 
-func (e *BrokenError) Error() string { return fmt.Sprintf("audit seal %d is broken: %s", e.Seal, e.Why) }
+func (e *BrokenError) Error() string {
+	return fmt.Sprintf("audit seal %d is broken: %s", e.Seal, e.Why)
+}
 
 // Verifier follows a chain seal by seal.
 type Verifier struct {

@@ -32,7 +32,7 @@ func (s *stack) secrets() map[string]string {
 		out["the key of "+app+", raw base64url"] = base64.RawURLEncoding.EncodeToString(key.PrivateKey)
 		out["the key of "+app+", hex"] = hex.EncodeToString(key.PrivateKey)
 		out["the key of "+app+", bytes"] = string(key.PrivateKey)
-		out["the key of "+app+", decimal"] = strings.Trim(strings.ReplaceAll(fmt.Sprint([]byte(key.PrivateKey)), " ", ","), "[]")
+		out["the key of "+app+", decimal"] = strings.Trim(fmt.Sprint(key.PrivateKey), "[]")
 	}
 	for _, pool := range []*pgxpool.Pool{s.center, s.consumer} {
 		for _, token := range s.strings(pool, `SELECT token FROM claim_tokens`) {

@@ -24,7 +24,7 @@ func (s *stack) scrape(n *node) (text string, families map[string]*dto.MetricFam
 	s.must(err)
 	response, err := http.DefaultClient.Do(request)
 	s.must(err)
-	defer response.Body.Close()
+	defer response.Body.Close() //nolint:errcheck // it was read to its end
 	body, err := io.ReadAll(response.Body)
 	s.must(err)
 	parser := expfmt.NewTextParser(model.UTF8Validation)

@@ -62,6 +62,7 @@ func (r *Refusals) Refused(caller, method string, code fault.Reason) {
 	switch code {
 	case fault.None, fault.Internal, fault.Unavailable, fault.ManifestNotReady:
 		return
+	default:
 	}
 	r.start()
 	key := refusalKey{principal(caller), code}
