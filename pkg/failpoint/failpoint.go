@@ -1,8 +1,9 @@
 // Package failpoint names the places where a test kills the process, and kills
-// it there. Without the build tag "failpoints" nothing of it is in the binary.
+// or stops it there. Without the build tag "failpoints" nothing of it is in the
+// binary.
 //
-// It never does anything but end the own process by SIGKILL: a fault that the
-// process could notice would be another fault.
+// It never does anything but send the own process SIGKILL or SIGSTOP: a fault
+// that the process could notice would be another fault.
 package failpoint
 
 import "slices"

@@ -80,7 +80,7 @@ func TestAPointKillsTheProcessAtItsHitAndOnlyWhereBuiltIn(t *testing.T) {
 			}
 		})
 	}
-	for _, wrong := range []string{"no.such.point", "center.report.after_commit:0", "center.report.after_commit:x"} {
+	for _, wrong := range []string{"no.such.point", "center.report.after_commit:0", "center.report.after_commit:x", "stop=no.such.point"} {
 		cmd := exec.CommandContext(t.Context(), with)
 		cmd.Env = append(os.Environ(), "LOCKSTEP_FAILPOINT="+wrong)
 		if out, err := cmd.CombinedOutput(); err == nil || strings.Contains(string(out), "passed") {

@@ -10,18 +10,21 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // Enabled says whether this binary has fail points.
 const Enabled = true
 
 // Variable is the environment variable that arms one point: "name" for its
-// first hit, "name:N" for its Nth.
+// first hit, "name:N" for its Nth. "stop=name" stops the process there instead
+// of ending it, until somebody lets it go on.
 const Variable = "LOCKSTEP_FAILPOINT"
 
 var (
-	armed Name
-	left  atomic.Int64
+	armed  Name
+	left   atomic.Int64
+	signal = syscall.SIGKILL
 )
 
 func init() {
@@ -29,7 +32,11 @@ func init() {
 	if setting == "" {
 		return
 	}
-	name, count, counted := strings.Cut(setting, ":")
+	at, stop := strings.CutPrefix(setting, "stop=")
+	if stop {
+		signal = syscall.SIGSTOP
+	}
+	name, count, counted := strings.Cut(at, ":")
 	hits := int64(1)
 	if counted {
 		parsed, err := strconv.ParseInt(count, 10, 64)
@@ -45,11 +52,20 @@ func init() {
 	left.Store(hits)
 }
 
-// Hit ends the process by SIGKILL if name is armed and this is the hit it waits for.
+// onItsWay is longer than a signal needs to arrive: nothing after the point may
+// run before it does.
+const onItsWay = time.Second
+
+// Hit ends or stops the process by a signal if name is armed and this is the
+// hit it waits for.
 func Hit(name Name) {
 	if name != armed || left.Add(-1) != 0 {
 		return
 	}
-	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {} // the signal is on its way; nothing after the point may run
+	_ = syscall.Kill(os.Getpid(), signal)
+	if signal == syscall.SIGSTOP {
+		time.Sleep(onItsWay) //nolint:forbidigo // a test's fault, in no production build
+		return
+	}
+	select {}
 }

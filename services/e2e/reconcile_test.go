@@ -9,10 +9,12 @@ import (
 var everything = damage{missing: 40, stale: 40, conflict: 30, tombstone: 20, extra: 15}
 
 func (d damage) outcomes() map[string]int64 {
-	return map[string]int64{
+	out := map[string]int64{
 		"MISSING/REPAIRED": int64(d.missing), "STALE/REPAIRED": int64(d.stale), "HASH_CONFLICT/REPAIRED": int64(d.conflict),
 		"TOMBSTONE/REPAIRED": int64(d.tombstone), "EXTRA_ROW/RETIRED": int64(d.extra),
 	}
+	maps.DeleteFunc(out, func(_ string, n int64) bool { return n == 0 })
+	return out
 }
 
 // mended checks all that must be true after a task that mended everything.
