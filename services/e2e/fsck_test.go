@@ -1,5 +1,14 @@
 package e2e
 
+import (
+	"maps"
+
+	"github.com/jackc/pgx/v5"
+
+	"lockstep.dev/pkg/document"
+	"lockstep.dev/pkg/protocol"
+)
+
 // Every query must return no row. They are run after each round, whatever
 // happened in it.
 var centerChecks = map[string]string{
@@ -46,4 +55,45 @@ func (s *stack) fsck() {
 			}
 		}
 	}
+	s.resultsCountTheLedger()
+}
+
+// resultsCountTheLedger compares what each stored result states with the rows of
+// the consumer's ledger, unless they are purged.
+func (s *stack) resultsCountTheLedger() {
+	s.t.Helper()
+	rows, err := s.center.Query(s.t.Context(), `SELECT task_id::text, report FROM lockstep.task_result`)
+	s.must(err)
+	results := map[string][]byte{}
+	var id string
+	var report []byte
+	_, err = pgx.ForEachRow(rows, []any{&id, &report}, func() error { results[id] = report; return nil })
+	s.must(err)
+	for id, report := range results {
+		var purged bool
+		s.must(s.consumer.QueryRow(s.t.Context(), `SELECT coalesce(bool_or(purged_at IS NOT NULL), false) FROM lockstep.work WHERE task_id = $1::uuid`, id).Scan(&purged))
+		env, err := document.UnmarshalEnvelope(report)
+		s.must(err)
+		result, err := document.ParseReport(env.Payload)
+		s.must(err)
+		if stated, kept := counted(result), s.outcomes(id); !purged && !maps.Equal(stated, kept) {
+			s.t.Errorf("fsck: the result of %s states %v, the ledger has %v", id, stated, kept)
+		}
+	}
+}
+
+// counted are a report's counts as CLASS/OUTCOME, without those of nothing.
+func counted(r *protocol.Report) map[string]int64 {
+	out := map[string]int64{}
+	for _, c := range r.Counts {
+		for outcome, n := range map[protocol.Outcome]int64{
+			protocol.Repaired: c.Repaired, protocol.Settled: c.Settled, protocol.Retired: c.Retired, protocol.Reported: c.Reported,
+			protocol.Deferred: c.Deferred, protocol.Exhausted: c.Exhausted, protocol.Quarantined: c.QuarantinedCount,
+		} {
+			if n != 0 {
+				out[string(c.Class)+"/"+string(outcome)] = n
+			}
+		}
+	}
+	return out
 }
