@@ -118,8 +118,12 @@ func (a *attempt) decide(ctx context.Context, consumer string, id uuid.UUID) err
 	if a.tk.Consumer != consumer {
 		return fault.New(fault.TaskNotFound, "there is no task %s", a.r.At.TaskID)
 	}
-	if code := document.Mismatch(a.r.At, a.tk.Coordinates(a.h.Source)); code != "" {
+	at := a.tk.Coordinates(a.h.Source)
+	switch code := document.Mismatch(a.r.At, at); {
+	case code != "":
 		return fault.New(fault.Reason(code), "the report's coordinates are not the task's")
+	case a.r.At.CenterEpoch != at.CenterEpoch: // a task keeps the one it was made under
+		return fault.New(fault.GrantEpochMismatch, "the report's center epoch is not the task's")
 	}
 	switch standing := task.Stand(a.tk.State, a.tk.Attempt, a.r.Attempt); standing {
 	case task.OfEnded:

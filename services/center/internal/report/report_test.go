@@ -246,6 +246,7 @@ func TestReportIsRefused(t *testing.T) {
 		"another tenant":                            {func(r *protocol.Report) { r.At.TenantID++ }, fault.TenantMismatch},
 		"another collection":                        {func(r *protocol.Report) { r.At.CollectionID = "form-2" }, fault.CollectionMismatch},
 		"another grant epoch":                       {func(r *protocol.Report) { r.At.GrantEpoch++ }, fault.GrantEpochMismatch},
+		"another center epoch":                      {func(r *protocol.Report) { r.At.CenterEpoch++ }, fault.GrantEpochMismatch},
 		"another consumer":                          {func(r *protocol.Report) { r.At.Consumer = "svc-other" }, fault.IdentityMismatch},
 		"another center":                            {func(r *protocol.Report) { r.At.Source = "other-center" }, fault.AudienceMismatch},
 		"a task that does not exist":                {func(r *protocol.Report) { r.At.TaskID = strings.Repeat("0", 32) }, fault.TaskNotFound},
