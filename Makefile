@@ -8,9 +8,11 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -X lockstep.dev/services/internal/version.Version=$(VERSION)
 
 # What a person may set: make demo DEMO_FLAGS=--help, make test TESTFLAGS='-run TestReport -v', make bench BASE=old.txt
+# DEMO_FLAGS and BENCH_FLAGS go to `lockstep demo` and `lockstep bench`, TESTFLAGS and GOBENCHFLAGS to `go test`.
 DEMO_FLAGS ?=
+BENCH_FLAGS ?=
 TESTFLAGS ?=
-BENCHFLAGS ?= -count=1
+GOBENCHFLAGS ?=
 BASE ?=
 
 .PHONY: help
@@ -66,18 +68,21 @@ fence: setup ## Race many workers for one claim and count who wrote: only the ho
 
 .PHONY: soak
 soak: setup ## Break both services and their databases for up to an hour, then check that nothing was lost.
-	LOCKSTEP_SOAK=1 go test ./services/e2e/... -run '^TestSoak' -count=1 -timeout 75m -v $(TESTFLAGS)
+	@mkdir -p .cache
+	LOCKSTEP_SOAK=1 go test ./services/e2e/... -run '^TestSoak' -count=1 -timeout 75m -v $(TESTFLAGS) | tee .cache/soak.txt
+	@grep -q '^--- PASS: TestSoak' .cache/soak.txt || { echo 'soak: no test ran' >&2; exit 1; }
 
 .PHONY: bench
-bench: $(BIN)/.tools ## Measure the pure packages (BENCHFLAGS; BASE=file compares with an earlier .cache/bench.txt).
+bench: setup build $(if $(BASE),$(BIN)/.tools) ## Measure the pure packages, then both services (BENCH_FLAGS, GOBENCHFLAGS; BASE=file compares with an earlier .cache/bench.txt).
 	@mkdir -p .cache
-	go test -run '^$$' -bench . -benchmem $(BENCHFLAGS) ./pkg/canon/... ./pkg/evidence/... | tee .cache/bench.txt
+	go test -run '^$$' -bench . -benchmem $(GOBENCHFLAGS) ./pkg/canon/... ./pkg/evidence/... | tee .cache/bench.txt
 	@if [ -n '$(BASE)' ]; then $(BIN)/benchstat '$(BASE)' .cache/bench.txt; fi
+	$(BIN)/lockstep bench $(BENCH_FLAGS)
 
 .PHONY: bench-peers
-bench-peers: build ## Measure against other comparers of tables, on the same data in the same run.
+bench-peers: build ## Measure against other comparers of tables, on the same data in the same run (BENCH_FLAGS).
 	@tools/setup.sh peers
-	$(BIN)/lockstep bench --peers
+	$(BIN)/lockstep bench --peers fdw,pg_comparator $(BENCH_FLAGS)
 
 ## Writing
 
