@@ -25,19 +25,19 @@ func withOutbox() settings {
 
 var receiving = settings{"delivery": settings{"enabled": true}}
 
-// update changes rows [from, to) of a form as the host does, each in a
+// update changes rows [from, to) of the form as the host does, each in a
 // transaction of its own.
-func (s *stack) update(collection string, from, to int) {
+func (s *stack) update(from, to int) {
 	s.t.Helper()
 	for i := from; i < to; i++ {
 		s.exec(true, `UPDATE answers.answer SET revision = revision + 1, "values" = $3::text::jsonb WHERE tenant_id = $1 AND answer_id = $2`,
-			tenant, key(collection, i), content(1000+i))
+			tenant, key(form, i), content(1000+i))
 	}
 }
 
-func (s *stack) awaitEqual(collection string) {
+func (s *stack) awaitEqual() {
 	s.t.Helper()
-	s.await("the projection equals the records", func() bool { return s.differences(collection) == 0 })
+	s.await("the projection equals the records", func() bool { return s.differences(form) == 0 })
 }
 
 // nothingButDelivery wants no task, no ledger row, and the host's columns as they were.
@@ -64,16 +64,16 @@ func TestDelivery(t *testing.T) {
 	s.startConsumer("", receiving)
 	s.startCenter("", withOutbox())
 
-	s.update(form, 0, 20)
+	s.update(0, 20)
 	s.exec(true, `UPDATE answers.answer SET deleted = true, revision = revision + 1 WHERE answer_id = $1`, key(form, 30))
 	s.exec(true, `INSERT INTO answers.answer (tenant_id, answer_id, form_id, version, seq_no, revision, "values") VALUES ($1, $2, $3, 1, 99, 1, '{"new": 1.0}')`,
 		tenant, key(form, 999), form)
-	s.awaitEqual(form)
+	s.awaitEqual()
 	s.nothingButDelivery(before)
 
 	// A revoked grant ends it, an operator's replay is refused, and a new grant with a replay mends it.
 	s.exec(true, `UPDATE lockstep.consumer_grant SET enabled = false, grant_epoch = grant_epoch + 1`)
-	s.update(form, 5, 6)
+	s.update(5, 6)
 	replay := &centerv1.ReplayRecordRequest{Consumer: consumerApp, TenantId: tenant, CollectionId: form, Key: protocol.FormatID(key(form, 5)), Reason: "test"}
 	if _, err := s.centerAdmin().ReplayRecord(s.operator(), replay); err == nil {
 		t.Error("a record was replayed without a grant")
@@ -90,7 +90,7 @@ func TestDelivery(t *testing.T) {
 	s.exec(true, `UPDATE lockstep.consumer_grant SET enabled = true`)
 	_, err := s.centerAdmin().ReplayRecord(s.operator(), replay)
 	s.must(err)
-	s.awaitEqual(form)
+	s.awaitEqual()
 	s.nothingButDelivery(before)
 }
 
@@ -113,7 +113,7 @@ func TestDeliveryKilled(t *testing.T) {
 				victim = s.startConsumer(string(point), receiving)
 				s.startCenter("", withOutbox())
 			}
-			s.update(form, 0, 12)
+			s.update(0, 12)
 			select {
 			case <-victim.Ended():
 			case <-time.After(60 * time.Second):
@@ -122,13 +122,13 @@ func TestDeliveryKilled(t *testing.T) {
 			if !killed(victim) {
 				t.Fatalf("the service ended by itself: %v", victim.Death())
 			}
-			s.update(form, 0, 3) // while it is away
+			s.update(0, 3) // while it is away
 			if centerDies {
 				s.startCenter("", withOutbox())
 			} else {
 				s.startConsumer("", receiving)
 			}
-			s.awaitEqual(form)
+			s.awaitEqual()
 			s.nothingButDelivery(before)
 			s.await("nothing is left to be sent", func() bool { return s.queued() == "" })
 		})
@@ -140,12 +140,12 @@ func TestDeliveryKilled(t *testing.T) {
 		before := s.extensions()
 		s.startConsumer("", receiving)
 		victim := s.startCenter("", withOutbox())
-		s.update(form, 0, 100)
+		s.update(0, 100)
 		s.must(victim.Kill())
-		s.update(form, 100, 200)
+		s.update(100, 200)
 		s.startCenter("", withOutbox())
-		s.update(form, 200, 300)
-		s.awaitEqual(form)
+		s.update(200, 300)
+		s.awaitEqual()
 		s.nothingButDelivery(before)
 		s.await("nothing is left to be sent", func() bool { return s.queued() == "" })
 	})

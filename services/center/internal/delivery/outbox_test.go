@@ -118,9 +118,9 @@ func TestReader(t *testing.T) {
 func TestCoalescing(t *testing.T) {
 	w := setup(t)
 	w.answer(1)
-	w.change(1)
+	w.change()
 	w.read()
-	w.change(1)
+	w.change()
 	w.read()
 	w.wantQueue("1 PENDING 0")
 	if n := w.send(); n != 1 {
@@ -128,7 +128,7 @@ func TestCoalescing(t *testing.T) {
 	}
 	w.wantSent("1 3")
 	w.wantQueue("1 DONE 1  APPLIED")
-	w.change(1)
+	w.change()
 	w.read()
 	w.wantQueue("1 PENDING 0  APPLIED")
 	w.send()

@@ -23,7 +23,7 @@ func TestSnapshot(t *testing.T) {
 	w.answer(1)
 	w.read()
 	// The value that is sent is the one of now, not of the change.
-	w.change(1)
+	w.change()
 	w.Exec(`UPDATE lockstep.center SET center_epoch = 4`)
 	w.Exec(`UPDATE lockstep.consumer_grant SET grant_epoch = 9`)
 	w.send()
@@ -124,7 +124,7 @@ func TestBackOffAndFailedList(t *testing.T) {
 	}
 	// A change of the record starts anew.
 	w.consumer.answer = applied
-	w.change(1)
+	w.change()
 	w.read()
 	w.send()
 	w.wantQueue("1 DONE 1  APPLIED")
@@ -167,7 +167,7 @@ func TestAChangeDuringAnAttemptIsSentAfterIt(t *testing.T) {
 			w.answer(1)
 			w.read()
 			w.consumer.answer = func(s *protocol.Snapshot) (consumerv1.DeliveryOutcome, error) {
-				w.change(1)
+				w.change()
 				w.read()
 				w.consumer.answer = applied
 				return answer(s)

@@ -126,9 +126,9 @@ const insertAnswer = `INSERT INTO answers.answer (tenant_id, answer_id, form_id,
 // answer makes answer n of the granted form at revision 1.
 func (w *world) answer(n int) { w.Exec(insertAnswer, key(n), centertest.Collection) }
 
-// change raises an answer's revision.
-func (w *world) change(n int) {
-	w.Exec(`UPDATE answers.answer SET revision = revision + 1, "values" = jsonb_build_object('a', revision) WHERE answer_id = $1::text::uuid`, key(n))
+// change raises the first answer's revision.
+func (w *world) change() {
+	w.Exec(`UPDATE answers.answer SET revision = revision + 1, "values" = jsonb_build_object('a', revision) WHERE answer_id = $1::text::uuid`, key(1))
 }
 
 // read takes the outbox to its end.

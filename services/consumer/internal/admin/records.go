@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"lockstep.dev/pkg/canon"
@@ -136,7 +135,7 @@ func (s *Server) RestoreRetired(ctx context.Context, req *consumerv1.RestoreReti
 	if err := needsCollection(req.GetCollectionId()); err != nil {
 		return nil, err
 	}
-	done, err := s.Store.InOperation(ctx, "operator/"+r.operator.ID, "restore", r.object(), req.GetReason(), func(tx pgx.Tx) (bool, error) {
+	done, err := s.Store.InOperation(ctx, "operator/"+r.operator.ID, "restore", r.object(), req.GetReason(), func(tx store.Tx) (bool, error) {
 		return s.Projection.Unretire(ctx, tx, r.at, r.key)
 	})
 	switch {

@@ -78,10 +78,13 @@ func (s *Store) Reopen(ctx context.Context, tenant int64, collection, key, objec
 	return reopened, err
 }
 
+// Tx is a transaction that another package's statements run in.
+type Tx = pgx.Tx
+
 // InOperation runs an operator's change of the projection in a transaction that
 // notes it in the audit log. done is false where fn found nothing to change;
 // then nothing is noted.
-func (s *Store) InOperation(ctx context.Context, actor, action, object, reason string, fn func(pgx.Tx) (bool, error)) (done bool, err error) {
+func (s *Store) InOperation(ctx context.Context, actor, action, object, reason string, fn func(Tx) (bool, error)) (done bool, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		if done, err = fn(tx); err != nil || !done {
 			return err
