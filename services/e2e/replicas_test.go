@@ -59,6 +59,11 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("%s: %d, want %d", what, c.got, c.want)
 		}
 	}
+	for i := range forms {
+		if n := s.differences(fmt.Sprintf("form-%d", i)); n != 0 {
+			t.Errorf("form-%d: %d rows still differ", i, n)
+		}
+	}
 	if n := count(true, `SELECT count(DISTINCT claimed) FROM (SELECT attempt AS claimed FROM lockstep.task) AS a`); n != 1 {
 		t.Errorf("tasks ended under %d different attempts, want one each", n)
 	}
