@@ -97,6 +97,8 @@ func (w *world) open(conns int32, kill *killer) *pgxpool.Pool {
 	config.MaxConns = conns
 	if kill != nil {
 		config.ConnConfig.Tracer = kill
+		config.BeforeConnect = kill.connecting
+		config.ConnConfig.RuntimeParams["application_name"] = "killer"
 	}
 	pool, err := pgxpool.NewWithConfig(w.t.Context(), config)
 	if err != nil {
