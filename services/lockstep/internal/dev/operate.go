@@ -6,7 +6,6 @@ import (
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	"lockstep.dev/services/lockstep/internal/api"
 	"lockstep.dev/services/lockstep/internal/store"
-	"lockstep.dev/services/lockstep/internal/world"
 )
 
 // CenterURL is the base of the center's REST interface.
@@ -31,27 +30,27 @@ func (s *Stack) Pay(ctx context.Context) error {
 	return pool.Pay(ctx)
 }
 
-// subscribe registers the tenants and grants every form, as an operator would.
+// subscribe registers the tenants and grants every collection, as an operator would.
 func (s *Stack) subscribe(ctx context.Context) error {
 	center, err := s.CenterClient()
 	if err != nil {
 		return err
 	}
 	registered := map[int64]bool{}
-	for _, form := range world.Forms() {
-		if !registered[form.TenantID] {
-			if err := center.AddTenant(ctx, ConsumerApp, form.TenantID); err != nil {
+	for _, grant := range s.options.Example.Grants {
+		if !registered[grant.TenantID] {
+			if err := center.AddTenant(ctx, ConsumerApp, grant.TenantID); err != nil {
 				return err
 			}
-			registered[form.TenantID] = true
+			registered[grant.TenantID] = true
 		}
 		if _, _, err := center.SetGrant(ctx, &centerv1.SetGrantRequest{
-			Consumer: ConsumerApp, TenantId: form.TenantID, CollectionId: form.Collection,
+			Consumer: ConsumerApp, TenantId: grant.TenantID, CollectionId: grant.Collection,
 			Enabled: true, ReadAllowed: true, SubscribeAllowed: true,
 		}); err != nil {
 			return err
 		}
 	}
-	s.options.Note("grants: %d forms for %s", len(world.Forms()), ConsumerApp)
+	s.options.Note("grants: %d collections for %s", len(s.options.Example.Grants), ConsumerApp)
 	return nil
 }

@@ -173,3 +173,13 @@ func (f *finder) download(ctx context.Context) (string, error) {
 	}
 	return binDir, os.RemoveAll(data)
 }
+
+// hasLibrary looks where packages put the server's libraries, seen from its programs.
+func hasLibrary(binDir, name string) bool {
+	for _, dir := range []string{"lib", filepath.Join("lib", "postgresql"), "lib64"} {
+		if _, err := os.Stat(filepath.Join(binDir, "..", dir, name+".so")); err == nil {
+			return true
+		}
+	}
+	return false
+}

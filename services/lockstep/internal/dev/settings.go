@@ -1,6 +1,8 @@
 package dev
 
 import (
+	"maps"
+
 	"lockstep.dev/pkg/identity"
 	"lockstep.dev/services/lockstep/internal/world"
 )
@@ -20,15 +22,13 @@ const (
 func (s *Stack) centerSettings(address, consumerAddress, tokenHash string) settings {
 	return settings{
 		"app_key": CenterApp, "key_file": s.file(CenterApp + ".key.json"), "trust_file": s.file("trust.json"),
-		"store":     settings{"dsn": s.CenterDSN},
-		"source":    settings{"dsn": s.CenterDSN},
-		"dataset":   AnswersCenter(),
-		"listen":    settings{"grpc": address, "http": "127.0.0.1:0"},
-		"targets":   settings{ConsumerApp: consumerAddress},
-		"dispatch":  settings{"enabled": true},
-		"max_rows":  max(defaultMaxRows, s.world.MostRows()),
-		"max_pages": max(defaultMaxPages, s.world.MostRows()/pageSize+1),
-	}.with(s, tokenHash, "center")
+		"store":    settings{"dsn": s.CenterDSN},
+		"source":   settings{"dsn": s.CenterDSN},
+		"dataset":  AnswersCenter(),
+		"listen":   settings{"grpc": address, "http": "127.0.0.1:0"},
+		"targets":  settings{ConsumerApp: consumerAddress},
+		"dispatch": settings{"enabled": true},
+	}.with(s, tokenHash, "center", s.options.Example.Center)
 }
 
 func (s *Stack) consumerSettings(centerAddress, tokenHash string) settings {
@@ -44,7 +44,7 @@ func (s *Stack) consumerSettings(centerAddress, tokenHash string) settings {
 			"projections": []string{"bills", "scores"},
 			"kick":        settings{"stages": settings{"bills": everyTask(), "scores": everyTask()}},
 		},
-	}.with(s, tokenHash, "consumer")
+	}.with(s, tokenHash, "consumer", s.options.Example.Consumer)
 }
 
 // FirstMonth of the example's bills.
@@ -53,8 +53,8 @@ const FirstMonth = world.FirstMonth
 // everyTask lets the wake-ups of a projection through, so that a request is worked on at once.
 func everyTask() settings { return settings{"enabled": true, "grey": 100} }
 
-// with adds what both services have.
-func (o settings) with(s *Stack, tokenHash, name string) settings {
+// with adds what both services have, and then what the example wants otherwise.
+func (o settings) with(s *Stack, tokenHash, name string, otherwise map[string]any) settings {
 	o["operators"] = []settings{{"id": "demo", "role": string(identity.RoleAdmin), "token_sha256": tokenHash}}
 	o["transport"] = settings{"insecure": true} // both listen on loopback
 	o["ready_file"] = s.file(name + ".ready.json")
@@ -62,7 +62,15 @@ func (o settings) with(s *Stack, tokenHash, name string) settings {
 	o["scan_initial_delay"] = "0s"
 	o["backoff"] = settings{"base": "200ms", "cap": "2s"}
 	o["log"] = settings{"level": "info", "encoding": "console"}
-	return o
+	return merged(o, otherwise)
+}
+
+// merged puts the second map over the first.
+func merged[M ~map[string]V, V any](under M, over map[string]V) M {
+	out := make(M, len(under)+len(over))
+	maps.Copy(out, under)
+	maps.Copy(out, over)
+	return out
 }
 
 // AnswersCenter maps the example's system of record.

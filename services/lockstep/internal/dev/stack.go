@@ -40,15 +40,37 @@ type Options struct {
 	// CenterDSN and ConsumerDSN are databases to use, both or neither.
 	CenterDSN   string
 	ConsumerDSN string
+	// Example replaces the demo's data; nil for that.
+	Example *Example
+	// Params are settings of the private PostgreSQL, beyond those of one that is thrown away.
+	Params map[string]string
+	// Statements loads pg_stat_statements, where there is one.
+	Statements bool
 	// Note hears what is being done.
 	Note func(format string, args ...any)
 	Now  func() time.Time
 }
 
+// Example is data to start with, and what the services have to know of it.
+type Example struct {
+	Fill   func(ctx context.Context, center, consumer store.Pool) error
+	Grants []Grant
+	// Center and Consumer are settings in place of the stack's own, by their first names.
+	Center, Consumer map[string]any
+}
+
+// Grant lets the consumer read and subscribe to a collection.
+type Grant struct {
+	TenantID   int64
+	Collection string
+}
+
 // Validate says what is wrong before anything is started.
 func (o *Options) Validate() error {
-	if err := world.CheckRows(o.Rows); err != nil {
-		return err
+	if o.Example == nil {
+		if err := world.CheckRows(o.Rows); err != nil {
+			return err
+		}
 	}
 	if (o.CenterDSN == "") != (o.ConsumerDSN == "") {
 		return errors.New("give both --center-dsn and --consumer-dsn, or neither")
@@ -99,10 +121,12 @@ func (s *Stack) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.world, err = world.New(s.options.Rows, seed); err != nil {
-		return err
+	if s.options.Example == nil {
+		if err := s.demo(); err != nil {
+			return err
+		}
 	}
-	for _, step := range []func(context.Context) error{s.makeDir, s.databases, s.load} {
+	for _, step := range []func(context.Context) error{s.makeDir, s.databases, s.fill} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -113,6 +137,24 @@ func (s *Stack) start(ctx context.Context) error {
 	if err := s.subscribe(ctx); err != nil {
 		return errors.Join(err, s.Died())
 	}
+	return nil
+}
+
+// demo makes the demo's data the stack's.
+func (s *Stack) demo() error {
+	made, err := world.New(s.options.Rows, seed)
+	if err != nil {
+		return err
+	}
+	s.world = made
+	example := &Example{Fill: s.load, Center: settings{
+		"max_rows":  max(defaultMaxRows, made.MostRows()),
+		"max_pages": max(defaultMaxPages, made.MostRows()/pageSize+1),
+	}}
+	for _, form := range world.Forms() {
+		example.Grants = append(example.Grants, Grant{form.TenantID, form.Collection})
+	}
+	s.options.Example = example
 	return nil
 }
 
@@ -199,6 +241,10 @@ func (s *Stack) startPostgres(ctx context.Context) error {
 		// Nothing of it outlives this run, so nothing has to reach the disk.
 		options.Params = map[string]string{"fsync": "off", "full_page_writes": "off"}
 	}
+	options.Params = merged(options.Params, s.options.Params)
+	if s.options.Statements && hasLibrary(binDir, "pg_stat_statements") {
+		options.Params["shared_preload_libraries"] = "pg_stat_statements"
+	}
 	cluster, err := pglocal.Start(ctx, options)
 	if err != nil {
 		return err
@@ -255,14 +301,19 @@ func dropTables(ctx context.Context, dsn string) error {
 	return pool.Drop(ctx)
 }
 
-// load fills both sides with equal rows, then damages the projection.
-func (s *Stack) load(ctx context.Context) error {
+// fill loads the example.
+func (s *Stack) fill(ctx context.Context) error {
 	center, consumer, err := s.Pools(ctx)
 	if err != nil {
 		return err
 	}
 	defer center.Close()
 	defer consumer.Close()
+	return s.options.Example.Fill(ctx, center, consumer)
+}
+
+// load fills both sides with equal rows, then damages the projection.
+func (s *Stack) load(ctx context.Context, center, consumer store.Pool) error {
 	now := s.options.Now()
 	s.options.Note("data: %d answers in %d forms of 2 tenants, and their projection", s.options.Rows, len(world.Forms()))
 	if err := center.FillCenter(ctx, world.Forms(), s.world.Answers()); err != nil {
@@ -271,9 +322,11 @@ func (s *Stack) load(ctx context.Context) error {
 	if err := consumer.FillProjection(ctx, s.world.Projection(), now); err != nil {
 		return err
 	}
-	if s.Changes, err = s.world.Damage(); err != nil {
+	changes, err := s.world.Damage()
+	if err != nil {
 		return err
 	}
+	s.Changes = changes
 	if err := center.ChangeCenter(ctx, s.Changes.Center); err != nil {
 		return fmt.Errorf("change the answers: %w", err)
 	}

@@ -1,0 +1,145 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lockstep.dev/pkg/pg"
+	"lockstep.dev/services/lockstep/internal/world"
+)
+
+// CopyAnswers gives the center every row that the projection has, byte for
+// byte, in the projection's heap order.
+func CopyAnswers(ctx context.Context, consumer, center Pool) error {
+	err := pipe(ctx, consumer, center,
+		`COPY (SELECT tenant_id, answer_id, form_id, form_version::int, seq_no, revision, deleted, "values" FROM hall.answer_projection) TO STDOUT (FORMAT binary)`,
+		`COPY answers.answer (tenant_id, answer_id, form_id, version, seq_no, revision, deleted, "values") FROM STDIN (FORMAT binary)`)
+	if err != nil {
+		return fmt.Errorf("load the answers: %w", err)
+	}
+	return center.Analyze(ctx, AnswerTable())
+}
+
+// pipe copies rows from one database into another without keeping them.
+func pipe(ctx context.Context, from, to Pool, read, write string) error {
+	reader, writer := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := from.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+			_, err := c.Conn().PgConn().CopyTo(ctx, writer, read)
+			return err
+		})
+		done <- errors.Join(err, writer.CloseWithError(err))
+	}()
+	err := to.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		// Flushed, because VACUUM marks no page visible before that.
+		if _, err := c.Exec(ctx, `SET synchronous_commit = on`); err != nil {
+			return err
+		}
+		_, err := c.Conn().PgConn().CopyFrom(ctx, reader, write)
+		return err
+	})
+	return errors.Join(err, reader.CloseWithError(err), <-done)
+}
+
+// Classes is how many rows of each class the damage of a measurement makes: as
+// equal as may be.
+type Classes struct{ Missing, Stale, Conflict, Tombstone, Extra int }
+
+// SplitDamage shares differences out.
+func SplitDamage(differences int) Classes {
+	share := func(i int) int { return (differences + 4 - i) / 5 }
+	return Classes{Missing: share(0), Stale: share(1), Conflict: share(2), Tombstone: share(3), Extra: share(4)}
+}
+
+func (c Classes) onCenter() int { return c.Missing + c.Stale + c.Conflict + c.Tombstone }
+
+// DamageEvenly damages rows of the uniform projection that lie evenly in the
+// heap and at random in key order. Extra rows were created a month ago.
+func (p Pool) DamageEvenly(ctx context.Context, rows int, c Classes, now time.Time) error {
+	if c.onCenter() == 0 {
+		return nil
+	}
+	step := rows / c.onCenter()
+	err := pg.InTx(ctx, p.Pool, func(tx pgx.Tx) error {
+		// Kinds take turns, in the order of the classes that share the remainder.
+		_, err := tx.Exec(ctx, `CREATE TEMPORARY TABLE chosen ON COMMIT DROP AS
+			SELECT answer_id, seq_no / $1 % 4 AS kind FROM hall.answer_projection WHERE seq_no % $1 = 0 AND seq_no / $1 < $2`, step, c.onCenter())
+		if err != nil {
+			return fmt.Errorf("choose rows: %w", err)
+		}
+		for _, change := range []struct {
+			sql  string
+			args []any
+			rows int
+		}{
+			{`INSERT INTO hall.answer_projection (tenant_id, answer_id, form_id, form_version, seq_no, revision, content_hash, "values", created_at)
+				SELECT tenant_id, md5(answer_id::text)::uuid, form_id, form_version, seq_no, revision, content_hash, "values", $2
+				FROM hall.answer_projection JOIN chosen USING (answer_id) ORDER BY seq_no LIMIT $1`, []any{c.Extra, now.AddDate(0, -1, 0)}, c.Extra},
+			{`DELETE FROM hall.answer_projection USING chosen c WHERE answer_projection.answer_id = c.answer_id AND c.kind = 0`, nil, c.Missing},
+			{changeChosen(`revision = revision - 1, content_hash = sha256(content_hash), "values" = jsonb_set("values", '{form}', '"older"')`, 1), nil, c.Stale},
+			{changeChosen(`content_hash = sha256(content_hash), "values" = jsonb_set("values", '{form}', '"other"')`, 2), nil, c.Conflict},
+			{changeChosen(`deleted = true`, 3), nil, c.Tombstone},
+		} {
+			tag, err := tx.Exec(ctx, change.sql, change.args...)
+			if err != nil {
+				return err
+			}
+			if tag.RowsAffected() != int64(change.rows) {
+				return fmt.Errorf("%d rows changed, not %d, by %s", tag.RowsAffected(), change.rows, change.sql)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("damage the projection: %w", err)
+	}
+	return p.Analyze(ctx, ProjectionTable())
+}
+
+func changeChosen(set string, kind int) string {
+	return fmt.Sprintf(`UPDATE hall.answer_projection SET %s FROM chosen c WHERE answer_projection.answer_id = c.answer_id AND c.kind = %d`, set, kind)
+}
+
+// TaskTimes are a task's, by the clock of the center's database.
+type TaskTimes struct{ Created, Materialised, Ended time.Time }
+
+// TaskTimes reads when a task was made, when its manifest was frozen (the event
+// MATERIALISED), and when the report that ended it was accepted.
+func (p Pool) TaskTimes(ctx context.Context, id string) (t TaskTimes, err error) {
+	err = p.QueryRow(ctx, `SELECT created_at, (SELECT max(at) FROM lockstep.task_event e WHERE e.task_id = t.task_id AND event = 'MATERIALISED'), ended_at
+		FROM lockstep.task t WHERE task_id = $1::uuid`, id).Scan(&t.Created, &t.Materialised, &t.Ended)
+	if err != nil {
+		return TaskTimes{}, fmt.Errorf("read the times of task %s: %w", id, err)
+	}
+	return t, nil
+}
+
+// Setup says what is measured on: PostgreSQL's version and the settings that count.
+func (p Pool) Setup(ctx context.Context) (map[string]string, error) {
+	rows, err := p.Query(ctx, `SELECT name, current_setting(name) FROM pg_settings WHERE name IN
+		('server_version', 'shared_buffers', 'work_mem', 'fsync', 'full_page_writes', 'jit', 'max_parallel_workers_per_gather')`)
+	if err != nil {
+		return nil, fmt.Errorf("read the server's settings: %w", err)
+	}
+	settings := map[string]string{}
+	var name, value string
+	if _, err := pgx.ForEachRow(rows, []any{&name, &value}, func() error { settings[name] = value; return nil }); err != nil {
+		return nil, fmt.Errorf("read the server's settings: %w", err)
+	}
+	return settings, nil
+}
+
+// FillUniform loads the rows that are measured, equal on both sides.
+func FillUniform(ctx context.Context, center, consumer Pool, rows int, seed uint64, now time.Time) error {
+	if err := consumer.FillProjection(ctx, world.Uniform(rows, seed), now); err != nil {
+		return err
+	}
+	return CopyAnswers(ctx, consumer, center)
+}
