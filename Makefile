@@ -7,13 +7,15 @@ MODULES := proto pkg migrations services
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -X lockstep.dev/services/internal/version.Version=$(VERSION)
 
-# What a person may set: make demo DEMO_FLAGS=--help, make test TESTFLAGS='-run TestReport -v', make bench BASE=old.txt
+# What a person may set: make demo DEMO_FLAGS=--help, make test TESTFLAGS='-run TestReport -v', make bench BASE=old.txt BENCH_ROWS=100000
 # DEMO_FLAGS and BENCH_FLAGS go to `lockstep demo` and `lockstep bench`, TESTFLAGS and GOBENCHFLAGS to `go test`.
 DEMO_FLAGS ?=
 BENCH_FLAGS ?=
 TESTFLAGS ?=
 GOBENCHFLAGS ?=
 BASE ?=
+BENCH_ROWS ?= 1000000
+BENCH_DIFF ?= 10000
 
 .PHONY: help
 help: ## Say what can be made.
@@ -73,16 +75,17 @@ soak: setup ## Break both services and their databases for up to an hour, then c
 	@grep -q '^--- PASS: TestSoak' .cache/soak.txt || { echo 'soak: no test ran' >&2; exit 1; }
 
 .PHONY: bench
-bench: setup build $(if $(BASE),$(BIN)/.tools) ## Measure the pure packages, then both services (BENCH_FLAGS, GOBENCHFLAGS; BASE=file compares with an earlier .cache/bench.txt).
+bench: setup build $(if $(BASE),$(BIN)/.tools) ## Measure the pure packages, then both services (BENCH_ROWS, BENCH_DIFF, BENCH_FLAGS, GOBENCHFLAGS; BASE=file compares with an earlier .cache/bench.txt).
 	@mkdir -p .cache
-	go test -run '^$$' -bench . -benchmem $(GOBENCHFLAGS) ./pkg/canon/... ./pkg/evidence/... | tee .cache/bench.txt
+	go test -run '^$$' -bench . -benchmem $(GOBENCHFLAGS) ./pkg/canon/... ./pkg/evidence/... ./services/consumer/internal/lockstep/... | tee .cache/bench.txt
 	@if [ -n '$(BASE)' ]; then $(BIN)/benchstat '$(BASE)' .cache/bench.txt; fi
-	$(BIN)/lockstep bench $(BENCH_FLAGS)
+	$(BIN)/lockstep bench --what reconcile --rows $(BENCH_ROWS) --diff $(BENCH_DIFF) $(BENCH_FLAGS)
+	$(BIN)/lockstep bench --what refresh $(BENCH_FLAGS)
 
 .PHONY: bench-peers
-bench-peers: build ## Measure against other comparers of tables, on the same data in the same run (BENCH_FLAGS).
+bench-peers: setup build ## Measure beside other comparers of tables, on the same data in the same run (BENCH_ROWS, BENCH_DIFF, BENCH_FLAGS).
 	@tools/setup.sh peers
-	$(BIN)/lockstep bench --peers fdw,pg_comparator $(BENCH_FLAGS)
+	$(BIN)/lockstep bench --what reconcile --rows $(BENCH_ROWS) --diff $(BENCH_DIFF) --peers fdw,pg_comparator $(BENCH_FLAGS)
 
 ## Writing
 
