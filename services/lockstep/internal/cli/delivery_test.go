@@ -23,39 +23,50 @@ func TestRecordCommands(t *testing.T) {
 		"delivery failed": {
 			[]string{"delivery", "failed", "--code", "HASH_CONFLICT", "--state", "failed"},
 			map[string]string{"GET /v1/deliveries?code=HASH_CONFLICT&page_size=50&states=DELIVERY_STATE_FAILED": `{"deliveries":[` + delivered + `],"nextPageToken":"more"}`},
-			exitDone, []string{"svc-hall", "FAILED", "HASH_CONFLICT", "more"},
+			exitDone,
+			[]string{"svc-hall", "FAILED", "HASH_CONFLICT", "more"},
 		},
 		"delivery replay": {
 			[]string{"delivery", "replay", taskID, "--reason", "mended"},
-			map[string]string{"POST /v1/deliveries/" + taskID + ":replay": `{"delivery":` + delivered + `}`}, exitDone, []string{taskID},
+			map[string]string{"POST /v1/deliveries/" + taskID + ":replay": `{"delivery":` + delivered + `}`},
+			exitDone,
+			[]string{taskID},
 		},
 		"record replay": {
 			[]string{"record", "replay", taskID, "--to", "svc-hall", "--tenant", "101", "--collection", "enrolment"},
-			map[string]string{"POST /v1/records/" + taskID + ":replay": `{"delivery":` + delivered + `}`}, exitDone, []string{taskID},
+			map[string]string{"POST /v1/records/" + taskID + ":replay": `{"delivery":` + delivered + `}`},
+			exitDone,
+			[]string{taskID},
 		},
 		"record replay without a grant": {
 			[]string{"record", "replay", taskID, "--to", "svc-hall", "--tenant", "101", "--collection", "enrolment"},
-			map[string]string{"POST /v1/records/" + taskID + ":replay": `403 {"code":"GRANT_REVOKED","message":"no effective grant"}`}, exitRefused, nil,
+			map[string]string{"POST /v1/records/" + taskID + ":replay": `403 {"code":"GRANT_REVOKED","message":"no effective grant"}`},
+			exitRefused, nil,
 		},
 		"record replay to nobody": {[]string{"record", "replay", taskID, "--tenant", "101", "--collection", "enrolment"}, nil, exitError, nil},
 		"record nowhere":          {[]string{"record", "explain", taskID}, nil, exitError, nil},
 		"retired list": {
 			[]string{"retired", "list", "--tenant", "101", "--collection", "enrolment", "--limit", "2"},
 			map[string]string{"GET /v1/retired?collection_id=enrolment&page_size=2&tenant_id=101": `{"rows":[{"key":"` + taskID + `","revision":"4","proofId":"proof-1","floor":{"centerEpoch":"1","revision":"9"}}]}`},
-			exitDone, []string{taskID, "1/9", "proof-1"},
+			exitDone,
+			[]string{taskID, "1/9", "proof-1"},
 		},
 		"retired restore": {
 			[]string{"retired", "restore", taskID, "--tenant", "101", "--collection", "enrolment"},
-			map[string]string{"POST /v1/retired/" + taskID + ":restore": `{}`}, exitDone, []string{"is back, and held"},
+			map[string]string{"POST /v1/retired/" + taskID + ":restore": `{}`},
+			exitDone,
+			[]string{"is back, and held"},
 		},
 		"quarantine list": {
 			[]string{"quarantine", "list", "--tenant", "101"},
 			map[string]string{"GET /v1/quarantined?page_size=50&tenant_id=101": `{"records":[{"taskId":"` + taskID + `","collectionId":"enrolment","outcome":{"key":"` + taskID + `","class":"STALE","code":"QUARANTINED","centerRevision":"4"}}]}`},
-			exitDone, []string{"STALE", "QUARANTINED", "absent"},
+			exitDone,
+			[]string{"STALE", "QUARANTINED", "absent"},
 		},
 		"quarantine retry": {
 			[]string{"quarantine", "retry", taskID, "--tenant", "101", "--collection", "enrolment"},
-			map[string]string{"POST /v1/quarantined/" + taskID + ":retry": `{"reopened":1}`}, exitDone,
+			map[string]string{"POST /v1/quarantined/" + taskID + ":retry": `{"reopened":1}`},
+			exitDone,
 			[]string{"1 taken off the list", "lockstep task create", "--key " + taskID},
 		},
 		"quarantine retry now": {
@@ -63,12 +74,15 @@ func TestRecordCommands(t *testing.T) {
 			map[string]string{
 				"POST /v1/quarantined/" + taskID + ":retry": `{"reopened":1}`,
 				"POST /v1/tasks": `{"tasks":[{"task":` + task("QUEUED", "") + `}]}`,
-			}, exitDone, []string{"QUEUED"},
+			},
+			exitDone,
+			[]string{"QUEUED"},
 		},
 		"task outcomes": {
 			[]string{"task", "outcomes", taskID, "--outcome", "repaired"},
 			map[string]string{"GET /v1/work/" + taskID + "/outcomes?outcome=REPAIRED&page_size=50": `{"outcomes":[{"key":"` + taskID + `","class":"STALE","outcome":"REPAIRED"}]}`},
-			exitDone, []string{"STALE", "REPAIRED"},
+			exitDone,
+			[]string{"STALE", "REPAIRED"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
