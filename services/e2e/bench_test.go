@@ -1,0 +1,57 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestBench measures a small set over real processes, as an operator would, and
+// holds the answer to its shape and its counts; times are not judged.
+func TestBench(t *testing.T) {
+	bin, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Beside the services, where it looks for them.
+	lockstep := filepath.Join(bin, "lockstep")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", lockstep, "lockstep.dev/services/lockstep").CombinedOutput(); err != nil { //nolint:gosec // a folder of the tests
+		t.Fatalf("build lockstep: %v\n%s", err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), lockstep, "bench", "--rows", "20000", "--diff", "100", "--repeat", "1", "--json") //nolint:gosec // built by the tests
+	out, err := cmd.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			t.Logf("%s", exit.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var result struct {
+		Reconcile map[string]any
+	}
+	if err := json.Unmarshal(out, &result); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{
+		"materialise_seconds", "equal_seconds", "equal_wire_bytes", "find_seconds", "find_wire_bytes",
+		"repair_seconds", "repair_wire_bytes", "center_rss_bytes", "consumer_rss_bytes",
+	} {
+		if value, _ := result.Reconcile[name].(float64); value <= 0 {
+			t.Errorf("%s is %v", name, result.Reconcile[name])
+		}
+		delete(result.Reconcile, name)
+	}
+	found, _ := result.Reconcile["found"].(map[string]any)
+	if want := (map[string]any{"MISSING": 20.0, "STALE": 20.0, "HASH_CONFLICT": 20.0, "TOMBSTONE": 20.0, "EXTRA_ROW": 20.0}); !maps.Equal(found, want) {
+		t.Errorf("found %v, want %v", found, want)
+	}
+	delete(result.Reconcile, "found")
+	want := map[string]any{"rows": 20000.0, "diff": 100.0, "repaired": 80.0, "retired": 20.0, "reported": 0.0, "repeat": 1.0}
+	if !maps.Equal(result.Reconcile, want) {
+		t.Errorf("%v, want %v", result.Reconcile, want)
+	}
+}
