@@ -18,10 +18,10 @@ func TestBench(t *testing.T) {
 	}
 	// Beside the services, where it looks for them.
 	lockstep := filepath.Join(bin, "lockstep")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", lockstep, "lockstep.dev/services/lockstep").CombinedOutput(); err != nil { //nolint:gosec // a folder of the tests
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", lockstep, "lockstep.dev/services/lockstep").CombinedOutput(); err != nil {
 		t.Fatalf("build lockstep: %v\n%s", err, out)
 	}
-	cmd := exec.CommandContext(t.Context(), lockstep, "bench", "--rows", "20000", "--diff", "100", "--repeat", "1", "--json") //nolint:gosec // built by the tests
+	cmd := exec.CommandContext(t.Context(), lockstep, "bench", "--rows", "20000", "--diff", "100", "--repeat", "1", "--json")
 	out, err := cmd.Output()
 	if err != nil {
 		var exit *exec.ExitError
