@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"go.uber.org/zap"
@@ -226,6 +227,9 @@ func (r *Repairer) recordConflicts(ctx context.Context, t *Task, rows []*row) er
 func (r *Repairer) settle(ctx context.Context, t *Task, rows []*row) error {
 	for try := 0; len(rows) > 0; try++ {
 		if try > 0 {
+			if err := pause(ctx, min(try, r.MaxRetries)); err != nil {
+				return err
+			}
 			if err := r.reread(ctx, t, rows); err != nil {
 				return err
 			}
@@ -245,6 +249,31 @@ func (r *Repairer) settle(ctx context.Context, t *Task, rows []*row) error {
 		}
 	}
 	return nil
+}
+
+// The pauses before a row is tried again: long enough for a host's short
+// transaction to end, short enough to be nothing beside a lease.
+const (
+	firstPause = 20 * time.Millisecond
+	mostPause  = time.Second
+)
+
+// pause waits before the try-th retry, twice as long each time, with jitter so
+// that two writers of one row part.
+func pause(ctx context.Context, try int) error {
+	d := firstPause
+	for n := 1; n < try && d < mostPause; n++ {
+		d *= 2
+	}
+	d = min(d, mostPause)
+	timer := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // jitter is no secret
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // reread reads the local side again before the center is asked again.
