@@ -30,8 +30,9 @@ func newDev(env *Environment) *cobra.Command {
 		Use:   "dev",
 		Short: "Start both services on damaged example data and stay up",
 		Long: `Starts what the demo starts, PostgreSQL, a center and a consumer with loaded and
-damaged data, and payments that no bill shows yet, makes no task, says how to reach it, and stays up until it is
-interrupted; then it stops and removes everything and exits with 0.`,
+damaged data and payments that no bill shows yet, makes no task, says how to
+reach it, and stays up until it is interrupted; then it stops and removes
+everything and exits with 0.`,
 		Example: `  lockstep dev
   lockstep dev --json --rows 2000`,
 		Args: cobra.NoArgs,
