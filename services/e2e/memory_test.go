@@ -12,6 +12,7 @@ import (
 // TestFlatMemory runs 20 000 and 200 000 rows through fresh processes: ten
 // times the rows take no more memory.
 func TestFlatMemory(t *testing.T) {
+	t.Parallel()
 	const mib = 1 << 20
 	peak := func(rows int) (center, consumer int64) {
 		s := setup(t)

@@ -36,6 +36,7 @@ func (s *stack) mended(id string, d damage, extensions string) {
 }
 
 func TestReconcile(t *testing.T) {
+	t.Parallel()
 	s := setup(t)
 	s.fill(form, 3000)
 	s.damageAll(form, everything)

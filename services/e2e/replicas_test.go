@@ -11,6 +11,7 @@ import (
 // TestReplicas lets 2 centers and 3 consumers share 200 tasks: every one ends
 // once, none twice, none is lost.
 func TestReplicas(t *testing.T) {
+	t.Parallel()
 	s := setup(t)
 	const forms, rows = 200, 20
 	for i := range forms {
