@@ -24,6 +24,16 @@ import (
 // minute; the pool's own statement time-out is meant for short statements.
 const maxReadTime = 15 * time.Minute
 
+// readSettings are those of a manifest's read. JIT compiles for longer than
+// these plain expressions take to run. In the index's order rows flow at once
+// and are hashed while the next ones are read; a sort keeps all of them, on
+// disk, before the first one comes. At its default price of a random page the
+// planner sorts even what memory holds; at this one it still sorts a table that
+// is far larger than effective_cache_size.
+var readSettings = []string{
+	fmt.Sprintf("SET LOCAL statement_timeout = %d", maxReadTime.Milliseconds()), "SET LOCAL jit = off", "SET LOCAL random_page_cost = 1.1",
+}
+
 // rollbackTimeout bounds the clean-up of a read whose caller has gone.
 const rollbackTimeout = 2 * time.Second
 
@@ -138,8 +148,7 @@ func (s *Source) Read(ctx context.Context, r Range, fn func(*Row) error) (window
 	if standby {
 		return time.Time{}, errStandby()
 	}
-	// JIT compiles for longer than these plain expressions take to run.
-	for _, set := range []string{fmt.Sprintf("SET LOCAL statement_timeout = %d", maxReadTime.Milliseconds()), "SET LOCAL jit = off"} {
+	for _, set := range readSettings {
 		if _, err := tx.Exec(ctx, set); err != nil {
 			return time.Time{}, fmt.Errorf("set up the read of the source: %w", err)
 		}
