@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	// Most of a test's time is waiting for a lease to end; more of them than
 	// there are cores may wait at once.
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	code := m.Run()
