@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -46,12 +45,6 @@ var programs = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	// Most of a test's time is waiting for a lease to end; more of them than
-	// there are cores may wait at once.
-	if err := flag.Set("test.parallel", "4"); err != nil {
-		panic(err)
-	}
 	code := m.Run()
 	if dir, err := programs(); err == nil {
 		_ = os.RemoveAll(dir)
