@@ -163,6 +163,11 @@ func start(ctx context.Context, o *Options, part string, example *dev.Example, p
 	return stack, s, nil
 }
 
+// warm makes the first run as good as the others.
+func (s *sides) warm(ctx context.Context) error {
+	return errors.Join(s.center.Warm(ctx), s.consumer.Warm(ctx))
+}
+
 func (s *sides) close() {
 	s.center.Close()
 	s.consumer.Close()

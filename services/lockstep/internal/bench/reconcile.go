@@ -106,6 +106,9 @@ func (m *reconciler) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := m.warm(ctx); err != nil {
+		return err
+	}
 	equal, err := m.repeat(ctx, "equal", evidencev1.Mode_MODE_REPAIR, store.Classes{})
 	if err != nil {
 		return err

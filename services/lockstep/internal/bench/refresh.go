@@ -101,6 +101,9 @@ func (m *refresher) fill(ctx context.Context, _, consumer store.Pool) error {
 func (m *refresher) run(ctx context.Context) error {
 	out := &Refresh{Scopes: int64(m.options.Scopes), Differences: int64(m.options.Scopes * m.options.Differences), Repeat: m.options.Repeat}
 	m.result.Refresh = out
+	if err := m.warm(ctx); err != nil {
+		return err
+	}
 	if err := m.count(ctx, out); err != nil {
 		return err
 	}

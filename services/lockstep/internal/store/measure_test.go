@@ -43,6 +43,11 @@ func TestEvenDamage(t *testing.T) {
 		}
 	}
 	count(s.center, `SELECT count(*) FROM answers.answer`, rows)
+	for range 2 {
+		if err := s.center.Warm(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if different, err := Differences(ctx, s.center, s.consumer); err != nil || len(different) != 0 {
 		t.Fatalf("%d rows differ before the damage, %v", len(different), err)
 	}
