@@ -331,6 +331,7 @@ type Task struct {
 	Progress        *Progress `protobuf:"bytes,24,opt,name=progress,proto3" json:"progress,omitempty"`
 	BreakerOverride bool      `protobuf:"varint,25,opt,name=breaker_override,json=breakerOverride,proto3" json:"breaker_override,omitempty"`
 	CreatedBy       string    `protobuf:"bytes,26,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	Estimate        *Estimate `protobuf:"bytes,27,opt,name=estimate,proto3" json:"estimate,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -547,6 +548,78 @@ func (x *Task) GetCreatedBy() string {
 	return ""
 }
 
+func (x *Task) GetEstimate() *Estimate {
+	if x != nil {
+		return x.Estimate
+	}
+	return nil
+}
+
+// How far the scan is, exact: the manifest's row count is known.
+type Estimate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the manifest's rows; 100 for an empty manifest whose scan is complete.
+	ScannedPercent float64 `protobuf:"fixed64,1,opt,name=scanned_percent,json=scannedPercent,proto3" json:"scanned_percent,omitempty"`
+	// When the scan ends at the pace since it began; absent before there is a pace
+	// and after the scan.
+	ScanEndsAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=scan_ends_at,json=scanEndsAt,proto3" json:"scan_ends_at,omitempty"`
+	// Center rows a second since the scan began or was last resumed.
+	RowsPerSecond float64 `protobuf:"fixed64,3,opt,name=rows_per_second,json=rowsPerSecond,proto3" json:"rows_per_second,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Estimate) Reset() {
+	*x = Estimate{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Estimate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Estimate) ProtoMessage() {}
+
+func (x *Estimate) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
+func (*Estimate) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Estimate) GetScannedPercent() float64 {
+	if x != nil {
+		return x.ScannedPercent
+	}
+	return 0
+}
+
+func (x *Estimate) GetScanEndsAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ScanEndsAt
+	}
+	return nil
+}
+
+func (x *Estimate) GetRowsPerSecond() float64 {
+	if x != nil {
+		return x.RowsPerSecond
+	}
+	return 0
+}
+
 // The latest report's figures.
 type Progress struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -567,7 +640,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[3]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -579,7 +652,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[3]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -592,7 +665,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Progress) GetPhase() v1.Phase {
@@ -681,7 +754,7 @@ type GetTaskRequest struct {
 
 func (x *GetTaskRequest) Reset() {
 	*x = GetTaskRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[4]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +766,7 @@ func (x *GetTaskRequest) String() string {
 func (*GetTaskRequest) ProtoMessage() {}
 
 func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[4]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +779,7 @@ func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskRequest.ProtoReflect.Descriptor instead.
 func (*GetTaskRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetTaskRequest) GetTaskId() string {
@@ -725,7 +798,7 @@ type GetTaskResponse struct {
 
 func (x *GetTaskResponse) Reset() {
 	*x = GetTaskResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[5]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -737,7 +810,7 @@ func (x *GetTaskResponse) String() string {
 func (*GetTaskResponse) ProtoMessage() {}
 
 func (x *GetTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[5]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -750,7 +823,7 @@ func (x *GetTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskResponse.ProtoReflect.Descriptor instead.
 func (*GetTaskResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetTaskResponse) GetTask() *Task {
@@ -775,7 +848,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[6]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -787,7 +860,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[6]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -800,7 +873,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListTasksRequest) GetConsumer() string {
@@ -856,7 +929,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[7]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +941,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[7]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +954,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -908,7 +981,7 @@ type CancelTaskRequest struct {
 
 func (x *CancelTaskRequest) Reset() {
 	*x = CancelTaskRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[8]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +993,7 @@ func (x *CancelTaskRequest) String() string {
 func (*CancelTaskRequest) ProtoMessage() {}
 
 func (x *CancelTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[8]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1006,7 @@ func (x *CancelTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelTaskRequest.ProtoReflect.Descriptor instead.
 func (*CancelTaskRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CancelTaskRequest) GetTaskId() string {
@@ -959,7 +1032,7 @@ type CancelTaskResponse struct {
 
 func (x *CancelTaskResponse) Reset() {
 	*x = CancelTaskResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[9]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -971,7 +1044,7 @@ func (x *CancelTaskResponse) String() string {
 func (*CancelTaskResponse) ProtoMessage() {}
 
 func (x *CancelTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[9]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -984,7 +1057,7 @@ func (x *CancelTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelTaskResponse.ProtoReflect.Descriptor instead.
 func (*CancelTaskResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CancelTaskResponse) GetTask() *Task {
@@ -1003,7 +1076,7 @@ type ListResultsRequest struct {
 
 func (x *ListResultsRequest) Reset() {
 	*x = ListResultsRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[10]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +1088,7 @@ func (x *ListResultsRequest) String() string {
 func (*ListResultsRequest) ProtoMessage() {}
 
 func (x *ListResultsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[10]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +1101,7 @@ func (x *ListResultsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResultsRequest.ProtoReflect.Descriptor instead.
 func (*ListResultsRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListResultsRequest) GetTaskId() string {
@@ -1054,7 +1127,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[11]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1139,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[11]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1152,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Result) GetAttempt() int32 {
@@ -1140,7 +1213,7 @@ type ListResultsResponse struct {
 
 func (x *ListResultsResponse) Reset() {
 	*x = ListResultsResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[12]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1225,7 @@ func (x *ListResultsResponse) String() string {
 func (*ListResultsResponse) ProtoMessage() {}
 
 func (x *ListResultsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[12]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1238,7 @@ func (x *ListResultsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResultsResponse.ProtoReflect.Descriptor instead.
 func (*ListResultsResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListResultsResponse) GetResults() []*Result {
@@ -1173,6 +1246,857 @@ func (x *ListResultsResponse) GetResults() []*Result {
 		return x.Results
 	}
 	return nil
+}
+
+type ListOutcomesRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	TaskId  string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	Code    string                 `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
+	Attempt int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Default 100, most 500.
+	PageSize      int32  `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListOutcomesRequest) Reset() {
+	*x = ListOutcomesRequest{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListOutcomesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListOutcomesRequest) ProtoMessage() {}
+
+func (x *ListOutcomesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListOutcomesRequest.ProtoReflect.Descriptor instead.
+func (*ListOutcomesRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ListOutcomesRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *ListOutcomesRequest) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *ListOutcomesRequest) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *ListOutcomesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListOutcomesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListOutcomesResponse struct {
+	state         protoimpl.MessageState          `protogen:"open.v1"`
+	Outcomes      []*ListOutcomesResponse_Outcome `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	NextPageToken string                          `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListOutcomesResponse) Reset() {
+	*x = ListOutcomesResponse{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListOutcomesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListOutcomesResponse) ProtoMessage() {}
+
+func (x *ListOutcomesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListOutcomesResponse.ProtoReflect.Descriptor instead.
+func (*ListOutcomesResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ListOutcomesResponse) GetOutcomes() []*ListOutcomesResponse_Outcome {
+	if x != nil {
+		return x.Outcomes
+	}
+	return nil
+}
+
+func (x *ListOutcomesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type ListEventsRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	TaskId string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Default 100, most 500.
+	PageSize      int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEventsRequest) Reset() {
+	*x = ListEventsRequest{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEventsRequest) ProtoMessage() {}
+
+func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
+func (*ListEventsRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ListEventsRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *ListEventsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListEventsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// A step of a task.
+type Event struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	At      *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	Attempt int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Event   string                 `protobuf:"bytes,3,opt,name=event,proto3" json:"event,omitempty"`
+	// The state after it.
+	State         v1.TaskState `protobuf:"varint,4,opt,name=state,proto3,enum=lockstep.evidence.v1.TaskState" json:"state,omitempty"`
+	Code          string       `protobuf:"bytes,5,opt,name=code,proto3" json:"code,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Event) Reset() {
+	*x = Event{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Event) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Event) ProtoMessage() {}
+
+func (x *Event) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Event.ProtoReflect.Descriptor instead.
+func (*Event) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Event) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Event) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Event) GetEvent() string {
+	if x != nil {
+		return x.Event
+	}
+	return ""
+}
+
+func (x *Event) GetState() v1.TaskState {
+	if x != nil {
+		return x.State
+	}
+	return v1.TaskState(0)
+}
+
+func (x *Event) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+type ListEventsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Events        []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEventsResponse) Reset() {
+	*x = ListEventsResponse{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEventsResponse) ProtoMessage() {}
+
+func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
+func (*ListEventsResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ListEventsResponse) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *ListEventsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type WatchTaskRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchTaskRequest) Reset() {
+	*x = WatchTaskRequest{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchTaskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchTaskRequest) ProtoMessage() {}
+
+func (x *WatchTaskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchTaskRequest.ProtoReflect.Descriptor instead.
+func (*WatchTaskRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *WatchTaskRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+type WatchTaskResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Task          *Task                  `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchTaskResponse) Reset() {
+	*x = WatchTaskResponse{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchTaskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchTaskResponse) ProtoMessage() {}
+
+func (x *WatchTaskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchTaskResponse.ProtoReflect.Descriptor instead.
+func (*WatchTaskResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *WatchTaskResponse) GetTask() *Task {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+type GetEvidenceRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	TaskId string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// A record to be shown among the manifest's rows, or absent from them; 32
+	// lower-case hex digits, or empty.
+	Key           string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetEvidenceRequest) Reset() {
+	*x = GetEvidenceRequest{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEvidenceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEvidenceRequest) ProtoMessage() {}
+
+func (x *GetEvidenceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEvidenceRequest.ProtoReflect.Descriptor instead.
+func (*GetEvidenceRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetEvidenceRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *GetEvidenceRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+type GetEvidenceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty before the manifest is complete.
+	Header *v1.Envelope `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// By attempt.
+	Reports []*v1.Envelope `protobuf:"bytes,2,rep,name=reports,proto3" json:"reports,omitempty"`
+	// Of the key that was asked for. MANIFEST_NOT_READY once the pages are purged.
+	//
+	// Types that are valid to be assigned to Membership:
+	//
+	//	*GetEvidenceResponse_Included
+	//	*GetEvidenceResponse_Absent
+	Membership    isGetEvidenceResponse_Membership `protobuf_oneof:"membership"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetEvidenceResponse) Reset() {
+	*x = GetEvidenceResponse{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEvidenceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEvidenceResponse) ProtoMessage() {}
+
+func (x *GetEvidenceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEvidenceResponse.ProtoReflect.Descriptor instead.
+func (*GetEvidenceResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *GetEvidenceResponse) GetHeader() *v1.Envelope {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *GetEvidenceResponse) GetReports() []*v1.Envelope {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+func (x *GetEvidenceResponse) GetMembership() isGetEvidenceResponse_Membership {
+	if x != nil {
+		return x.Membership
+	}
+	return nil
+}
+
+func (x *GetEvidenceResponse) GetIncluded() *v1.Neighbour {
+	if x != nil {
+		if x, ok := x.Membership.(*GetEvidenceResponse_Included); ok {
+			return x.Included
+		}
+	}
+	return nil
+}
+
+func (x *GetEvidenceResponse) GetAbsent() *Absence {
+	if x != nil {
+		if x, ok := x.Membership.(*GetEvidenceResponse_Absent); ok {
+			return x.Absent
+		}
+	}
+	return nil
+}
+
+type isGetEvidenceResponse_Membership interface {
+	isGetEvidenceResponse_Membership()
+}
+
+type GetEvidenceResponse_Included struct {
+	Included *v1.Neighbour `protobuf:"bytes,3,opt,name=included,proto3,oneof"`
+}
+
+type GetEvidenceResponse_Absent struct {
+	Absent *Absence `protobuf:"bytes,4,opt,name=absent,proto3,oneof"`
+}
+
+func (*GetEvidenceResponse_Included) isGetEvidenceResponse_Membership() {}
+
+func (*GetEvidenceResponse_Absent) isGetEvidenceResponse_Membership() {}
+
+// The two neighbours that leave no place for a key in a manifest.
+type Absence struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Left          *v1.Neighbour          `protobuf:"bytes,1,opt,name=left,proto3,oneof" json:"left,omitempty"`
+	Right         *v1.Neighbour          `protobuf:"bytes,2,opt,name=right,proto3,oneof" json:"right,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Absence) Reset() {
+	*x = Absence{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Absence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Absence) ProtoMessage() {}
+
+func (x *Absence) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Absence.ProtoReflect.Descriptor instead.
+func (*Absence) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Absence) GetLeft() *v1.Neighbour {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
+func (x *Absence) GetRight() *v1.Neighbour {
+	if x != nil {
+		return x.Right
+	}
+	return nil
+}
+
+type ListCollectionsRequest struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Consumer     string                 `protobuf:"bytes,1,opt,name=consumer,proto3" json:"consumer,omitempty"`
+	TenantId     int64                  `protobuf:"varint,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	CollectionId string                 `protobuf:"bytes,3,opt,name=collection_id,json=collectionId,proto3" json:"collection_id,omitempty"`
+	// Default 100, most 500.
+	PageSize      int32  `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCollectionsRequest) Reset() {
+	*x = ListCollectionsRequest{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCollectionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCollectionsRequest) ProtoMessage() {}
+
+func (x *ListCollectionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCollectionsRequest.ProtoReflect.Descriptor instead.
+func (*ListCollectionsRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ListCollectionsRequest) GetConsumer() string {
+	if x != nil {
+		return x.Consumer
+	}
+	return ""
+}
+
+func (x *ListCollectionsRequest) GetTenantId() int64 {
+	if x != nil {
+		return x.TenantId
+	}
+	return 0
+}
+
+func (x *ListCollectionsRequest) GetCollectionId() string {
+	if x != nil {
+		return x.CollectionId
+	}
+	return ""
+}
+
+func (x *ListCollectionsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListCollectionsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// A collection of a tenant at a consumer.
+type CollectionStatus struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Consumer     string                 `protobuf:"bytes,1,opt,name=consumer,proto3" json:"consumer,omitempty"`
+	TenantId     int64                  `protobuf:"varint,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	CollectionId string                 `protobuf:"bytes,3,opt,name=collection_id,json=collectionId,proto3" json:"collection_id,omitempty"`
+	// Its grant allows reading and subscribing, and the consumer serves the tenant.
+	Effective bool `protobuf:"varint,4,opt,name=effective,proto3" json:"effective,omitempty"`
+	// When a task of the whole collection last ended COMPLETED, and which.
+	ProvenEqualAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=proven_equal_at,json=provenEqualAt,proto3" json:"proven_equal_at,omitempty"`
+	ProvenBy      string                 `protobuf:"bytes,6,opt,name=proven_by,json=provenBy,proto3" json:"proven_by,omitempty"`
+	// Of that task's manifest.
+	RowCount int64 `protobuf:"varint,7,opt,name=row_count,json=rowCount,proto3" json:"row_count,omitempty"`
+	// The newest task of the collection, whatever its scope.
+	Newest        *Task `protobuf:"bytes,8,opt,name=newest,proto3" json:"newest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectionStatus) Reset() {
+	*x = CollectionStatus{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectionStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectionStatus) ProtoMessage() {}
+
+func (x *CollectionStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectionStatus.ProtoReflect.Descriptor instead.
+func (*CollectionStatus) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *CollectionStatus) GetConsumer() string {
+	if x != nil {
+		return x.Consumer
+	}
+	return ""
+}
+
+func (x *CollectionStatus) GetTenantId() int64 {
+	if x != nil {
+		return x.TenantId
+	}
+	return 0
+}
+
+func (x *CollectionStatus) GetCollectionId() string {
+	if x != nil {
+		return x.CollectionId
+	}
+	return ""
+}
+
+func (x *CollectionStatus) GetEffective() bool {
+	if x != nil {
+		return x.Effective
+	}
+	return false
+}
+
+func (x *CollectionStatus) GetProvenEqualAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ProvenEqualAt
+	}
+	return nil
+}
+
+func (x *CollectionStatus) GetProvenBy() string {
+	if x != nil {
+		return x.ProvenBy
+	}
+	return ""
+}
+
+func (x *CollectionStatus) GetRowCount() int64 {
+	if x != nil {
+		return x.RowCount
+	}
+	return 0
+}
+
+func (x *CollectionStatus) GetNewest() *Task {
+	if x != nil {
+		return x.Newest
+	}
+	return nil
+}
+
+type ListCollectionsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Collections   []*CollectionStatus    `protobuf:"bytes,1,rep,name=collections,proto3" json:"collections,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCollectionsResponse) Reset() {
+	*x = ListCollectionsResponse{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCollectionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCollectionsResponse) ProtoMessage() {}
+
+func (x *ListCollectionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCollectionsResponse.ProtoReflect.Descriptor instead.
+func (*ListCollectionsResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ListCollectionsResponse) GetCollections() []*CollectionStatus {
+	if x != nil {
+		return x.Collections
+	}
+	return nil
+}
+
+func (x *ListCollectionsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type Grant struct {
@@ -1193,7 +2117,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[13]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +2129,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[13]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +2142,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Grant) GetConsumer() string {
@@ -1296,7 +2220,7 @@ type ListGrantsRequest struct {
 
 func (x *ListGrantsRequest) Reset() {
 	*x = ListGrantsRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[14]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +2232,7 @@ func (x *ListGrantsRequest) String() string {
 func (*ListGrantsRequest) ProtoMessage() {}
 
 func (x *ListGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[14]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +2245,7 @@ func (x *ListGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGrantsRequest.ProtoReflect.Descriptor instead.
 func (*ListGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListGrantsRequest) GetConsumer() string {
@@ -1362,7 +2286,7 @@ type ListGrantsResponse struct {
 
 func (x *ListGrantsResponse) Reset() {
 	*x = ListGrantsResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[15]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1374,7 +2298,7 @@ func (x *ListGrantsResponse) String() string {
 func (*ListGrantsResponse) ProtoMessage() {}
 
 func (x *ListGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[15]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1387,7 +2311,7 @@ func (x *ListGrantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGrantsResponse.ProtoReflect.Descriptor instead.
 func (*ListGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListGrantsResponse) GetGrants() []*Grant {
@@ -1418,7 +2342,7 @@ type SetGrantRequest struct {
 
 func (x *SetGrantRequest) Reset() {
 	*x = SetGrantRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[16]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1430,7 +2354,7 @@ func (x *SetGrantRequest) String() string {
 func (*SetGrantRequest) ProtoMessage() {}
 
 func (x *SetGrantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[16]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1443,7 +2367,7 @@ func (x *SetGrantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGrantRequest.ProtoReflect.Descriptor instead.
 func (*SetGrantRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SetGrantRequest) GetConsumer() string {
@@ -1499,7 +2423,7 @@ type SetGrantResponse struct {
 
 func (x *SetGrantResponse) Reset() {
 	*x = SetGrantResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[17]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +2435,7 @@ func (x *SetGrantResponse) String() string {
 func (*SetGrantResponse) ProtoMessage() {}
 
 func (x *SetGrantResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[17]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +2448,7 @@ func (x *SetGrantResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGrantResponse.ProtoReflect.Descriptor instead.
 func (*SetGrantResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SetGrantResponse) GetGrant() *Grant {
@@ -1550,7 +2474,7 @@ type ListTenantsRequest struct {
 
 func (x *ListTenantsRequest) Reset() {
 	*x = ListTenantsRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[18]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +2486,7 @@ func (x *ListTenantsRequest) String() string {
 func (*ListTenantsRequest) ProtoMessage() {}
 
 func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[18]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +2499,7 @@ func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsRequest.ProtoReflect.Descriptor instead.
 func (*ListTenantsRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListTenantsRequest) GetConsumer() string {
@@ -1594,7 +2518,7 @@ type ListTenantsResponse struct {
 
 func (x *ListTenantsResponse) Reset() {
 	*x = ListTenantsResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[19]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +2530,7 @@ func (x *ListTenantsResponse) String() string {
 func (*ListTenantsResponse) ProtoMessage() {}
 
 func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[19]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +2543,7 @@ func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsResponse.ProtoReflect.Descriptor instead.
 func (*ListTenantsResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListTenantsResponse) GetTenantIds() []int64 {
@@ -1639,7 +2563,7 @@ type AddTenantRequest struct {
 
 func (x *AddTenantRequest) Reset() {
 	*x = AddTenantRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[20]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1651,7 +2575,7 @@ func (x *AddTenantRequest) String() string {
 func (*AddTenantRequest) ProtoMessage() {}
 
 func (x *AddTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[20]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1664,7 +2588,7 @@ func (x *AddTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddTenantRequest.ProtoReflect.Descriptor instead.
 func (*AddTenantRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AddTenantRequest) GetConsumer() string {
@@ -1689,7 +2613,7 @@ type AddTenantResponse struct {
 
 func (x *AddTenantResponse) Reset() {
 	*x = AddTenantResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[21]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1701,7 +2625,7 @@ func (x *AddTenantResponse) String() string {
 func (*AddTenantResponse) ProtoMessage() {}
 
 func (x *AddTenantResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[21]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1714,7 +2638,7 @@ func (x *AddTenantResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddTenantResponse.ProtoReflect.Descriptor instead.
 func (*AddTenantResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 type RemoveTenantRequest struct {
@@ -1727,7 +2651,7 @@ type RemoveTenantRequest struct {
 
 func (x *RemoveTenantRequest) Reset() {
 	*x = RemoveTenantRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[22]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1739,7 +2663,7 @@ func (x *RemoveTenantRequest) String() string {
 func (*RemoveTenantRequest) ProtoMessage() {}
 
 func (x *RemoveTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[22]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1752,7 +2676,7 @@ func (x *RemoveTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveTenantRequest.ProtoReflect.Descriptor instead.
 func (*RemoveTenantRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RemoveTenantRequest) GetConsumer() string {
@@ -1778,7 +2702,7 @@ type RemoveTenantResponse struct {
 
 func (x *RemoveTenantResponse) Reset() {
 	*x = RemoveTenantResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[23]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1790,7 +2714,7 @@ func (x *RemoveTenantResponse) String() string {
 func (*RemoveTenantResponse) ProtoMessage() {}
 
 func (x *RemoveTenantResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[23]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +2727,7 @@ func (x *RemoveTenantResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveTenantResponse.ProtoReflect.Descriptor instead.
 func (*RemoveTenantResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RemoveTenantResponse) GetCancelledTasks() int32 {
@@ -1821,7 +2745,7 @@ type ListTargetsRequest struct {
 
 func (x *ListTargetsRequest) Reset() {
 	*x = ListTargetsRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[24]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +2757,7 @@ func (x *ListTargetsRequest) String() string {
 func (*ListTargetsRequest) ProtoMessage() {}
 
 func (x *ListTargetsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[24]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +2770,7 @@ func (x *ListTargetsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTargetsRequest.ProtoReflect.Descriptor instead.
 func (*ListTargetsRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 type ListTargetsResponse struct {
@@ -1858,7 +2782,7 @@ type ListTargetsResponse struct {
 
 func (x *ListTargetsResponse) Reset() {
 	*x = ListTargetsResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[25]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +2794,7 @@ func (x *ListTargetsResponse) String() string {
 func (*ListTargetsResponse) ProtoMessage() {}
 
 func (x *ListTargetsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[25]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +2807,7 @@ func (x *ListTargetsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTargetsResponse.ProtoReflect.Descriptor instead.
 func (*ListTargetsResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListTargetsResponse) GetTargets() []*ListTargetsResponse_Target {
@@ -1919,7 +2843,7 @@ type Delivery struct {
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[26]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +2855,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[26]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +2868,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Delivery) GetDeliveryId() string {
@@ -2069,7 +2993,7 @@ type ListFailedDeliveriesRequest struct {
 
 func (x *ListFailedDeliveriesRequest) Reset() {
 	*x = ListFailedDeliveriesRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[27]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +3005,7 @@ func (x *ListFailedDeliveriesRequest) String() string {
 func (*ListFailedDeliveriesRequest) ProtoMessage() {}
 
 func (x *ListFailedDeliveriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[27]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +3018,7 @@ func (x *ListFailedDeliveriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFailedDeliveriesRequest.ProtoReflect.Descriptor instead.
 func (*ListFailedDeliveriesRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListFailedDeliveriesRequest) GetConsumer() string {
@@ -2156,7 +3080,7 @@ type ListFailedDeliveriesResponse struct {
 
 func (x *ListFailedDeliveriesResponse) Reset() {
 	*x = ListFailedDeliveriesResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[28]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +3092,7 @@ func (x *ListFailedDeliveriesResponse) String() string {
 func (*ListFailedDeliveriesResponse) ProtoMessage() {}
 
 func (x *ListFailedDeliveriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[28]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +3105,7 @@ func (x *ListFailedDeliveriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFailedDeliveriesResponse.ProtoReflect.Descriptor instead.
 func (*ListFailedDeliveriesResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListFailedDeliveriesResponse) GetDeliveries() []*Delivery {
@@ -2208,7 +3132,7 @@ type ReplayDeliveryRequest struct {
 
 func (x *ReplayDeliveryRequest) Reset() {
 	*x = ReplayDeliveryRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[29]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2220,7 +3144,7 @@ func (x *ReplayDeliveryRequest) String() string {
 func (*ReplayDeliveryRequest) ProtoMessage() {}
 
 func (x *ReplayDeliveryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[29]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2233,7 +3157,7 @@ func (x *ReplayDeliveryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayDeliveryRequest.ProtoReflect.Descriptor instead.
 func (*ReplayDeliveryRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReplayDeliveryRequest) GetDeliveryId() string {
@@ -2259,7 +3183,7 @@ type ReplayDeliveryResponse struct {
 
 func (x *ReplayDeliveryResponse) Reset() {
 	*x = ReplayDeliveryResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[30]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2271,7 +3195,7 @@ func (x *ReplayDeliveryResponse) String() string {
 func (*ReplayDeliveryResponse) ProtoMessage() {}
 
 func (x *ReplayDeliveryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[30]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2284,7 +3208,7 @@ func (x *ReplayDeliveryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayDeliveryResponse.ProtoReflect.Descriptor instead.
 func (*ReplayDeliveryResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReplayDeliveryResponse) GetDelivery() *Delivery {
@@ -2307,7 +3231,7 @@ type ReplayRecordRequest struct {
 
 func (x *ReplayRecordRequest) Reset() {
 	*x = ReplayRecordRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[31]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2319,7 +3243,7 @@ func (x *ReplayRecordRequest) String() string {
 func (*ReplayRecordRequest) ProtoMessage() {}
 
 func (x *ReplayRecordRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[31]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2332,7 +3256,7 @@ func (x *ReplayRecordRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayRecordRequest.ProtoReflect.Descriptor instead.
 func (*ReplayRecordRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReplayRecordRequest) GetKey() string {
@@ -2379,7 +3303,7 @@ type ReplayRecordResponse struct {
 
 func (x *ReplayRecordResponse) Reset() {
 	*x = ReplayRecordResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[32]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2391,7 +3315,7 @@ func (x *ReplayRecordResponse) String() string {
 func (*ReplayRecordResponse) ProtoMessage() {}
 
 func (x *ReplayRecordResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[32]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2404,7 +3328,7 @@ func (x *ReplayRecordResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayRecordResponse.ProtoReflect.Descriptor instead.
 func (*ReplayRecordResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReplayRecordResponse) GetDelivery() *Delivery {
@@ -2425,7 +3349,7 @@ type ExplainRecordRequest struct {
 
 func (x *ExplainRecordRequest) Reset() {
 	*x = ExplainRecordRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[33]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2437,7 +3361,7 @@ func (x *ExplainRecordRequest) String() string {
 func (*ExplainRecordRequest) ProtoMessage() {}
 
 func (x *ExplainRecordRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[33]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2450,7 +3374,7 @@ func (x *ExplainRecordRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRecordRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRecordRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ExplainRecordRequest) GetKey() string {
@@ -2495,7 +3419,7 @@ type ExplainRecordResponse struct {
 
 func (x *ExplainRecordResponse) Reset() {
 	*x = ExplainRecordResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[34]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2507,7 +3431,7 @@ func (x *ExplainRecordResponse) String() string {
 func (*ExplainRecordResponse) ProtoMessage() {}
 
 func (x *ExplainRecordResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[34]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2520,7 +3444,7 @@ func (x *ExplainRecordResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRecordResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRecordResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ExplainRecordResponse) GetFound() bool {
@@ -2597,7 +3521,7 @@ type CreateTaskResponse_Created struct {
 
 func (x *CreateTaskResponse_Created) Reset() {
 	*x = CreateTaskResponse_Created{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[35]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2609,7 +3533,7 @@ func (x *CreateTaskResponse_Created) String() string {
 func (*CreateTaskResponse_Created) ProtoMessage() {}
 
 func (x *CreateTaskResponse_Created) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[35]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2651,7 +3575,7 @@ type CreateTaskResponse_LeftOut struct {
 
 func (x *CreateTaskResponse_LeftOut) Reset() {
 	*x = CreateTaskResponse_LeftOut{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[36]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +3587,7 @@ func (x *CreateTaskResponse_LeftOut) String() string {
 func (*CreateTaskResponse_LeftOut) ProtoMessage() {}
 
 func (x *CreateTaskResponse_LeftOut) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[36]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2700,6 +3624,58 @@ func (x *CreateTaskResponse_LeftOut) GetCode() string {
 	return ""
 }
 
+type ListOutcomesResponse_Outcome struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attempt       int32                  `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Item          *v1.ErrorItem          `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListOutcomesResponse_Outcome) Reset() {
+	*x = ListOutcomesResponse_Outcome{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListOutcomesResponse_Outcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListOutcomesResponse_Outcome) ProtoMessage() {}
+
+func (x *ListOutcomesResponse_Outcome) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListOutcomesResponse_Outcome.ProtoReflect.Descriptor instead.
+func (*ListOutcomesResponse_Outcome) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{15, 0}
+}
+
+func (x *ListOutcomesResponse_Outcome) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *ListOutcomesResponse_Outcome) GetItem() *v1.ErrorItem {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
 type ListTargetsResponse_Target struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Consumer      string                 `protobuf:"bytes,1,opt,name=consumer,proto3" json:"consumer,omitempty"`
@@ -2710,7 +3686,7 @@ type ListTargetsResponse_Target struct {
 
 func (x *ListTargetsResponse_Target) Reset() {
 	*x = ListTargetsResponse_Target{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[37]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +3698,7 @@ func (x *ListTargetsResponse_Target) String() string {
 func (*ListTargetsResponse_Target) ProtoMessage() {}
 
 func (x *ListTargetsResponse_Target) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[37]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2735,7 +3711,7 @@ func (x *ListTargetsResponse_Target) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTargetsResponse_Target.ProtoReflect.Descriptor instead.
 func (*ListTargetsResponse_Target) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{25, 0}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{39, 0}
 }
 
 func (x *ListTargetsResponse_Target) GetConsumer() string {
@@ -2775,7 +3751,7 @@ const file_lockstep_center_v1_admin_proto_rawDesc = "" +
 	"\aLeftOut\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\x03R\btenantId\x12#\n" +
 	"\rcollection_id\x18\x02 \x01(\tR\fcollectionId\x12\x12\n" +
-	"\x04code\x18\x03 \x01(\tR\x04code\"\xd9\b\n" +
+	"\x04code\x18\x03 \x01(\tR\x04code\"\x93\t\n" +
 	"\x04Task\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1a\n" +
 	"\bconsumer\x18\x02 \x01(\tR\bconsumer\x12\x1b\n" +
@@ -2809,7 +3785,13 @@ const file_lockstep_center_v1_admin_proto_rawDesc = "" +
 	"\bprogress\x18\x18 \x01(\v2\x1c.lockstep.center.v1.ProgressR\bprogress\x12)\n" +
 	"\x10breaker_override\x18\x19 \x01(\bR\x0fbreakerOverride\x12\x1d\n" +
 	"\n" +
-	"created_by\x18\x1a \x01(\tR\tcreatedBy\"\xfd\x03\n" +
+	"created_by\x18\x1a \x01(\tR\tcreatedBy\x128\n" +
+	"\bestimate\x18\x1b \x01(\v2\x1c.lockstep.center.v1.EstimateR\bestimate\"\x99\x01\n" +
+	"\bEstimate\x12'\n" +
+	"\x0fscanned_percent\x18\x01 \x01(\x01R\x0escannedPercent\x12<\n" +
+	"\fscan_ends_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"scanEndsAt\x12&\n" +
+	"\x0frows_per_second\x18\x03 \x01(\x01R\rrowsPerSecond\"\xfd\x03\n" +
 	"\bProgress\x121\n" +
 	"\x05phase\x18\x01 \x01(\x0e2\x1b.lockstep.evidence.v1.PhaseR\x05phase\x12.\n" +
 	"\x13center_rows_scanned\x18\x02 \x01(\x03R\x11centerRowsScanned\x12,\n" +
@@ -2859,7 +3841,72 @@ const file_lockstep_center_v1_admin_proto_rawDesc = "" +
 	"receivedAt\x126\n" +
 	"\x06report\x18\a \x01(\v2\x1e.lockstep.evidence.v1.EnvelopeR\x06report\"K\n" +
 	"\x13ListResultsResponse\x124\n" +
-	"\aresults\x18\x01 \x03(\v2\x1a.lockstep.center.v1.ResultR\aresults\"\xc9\x02\n" +
+	"\aresults\x18\x01 \x03(\v2\x1a.lockstep.center.v1.ResultR\aresults\"\x98\x01\n" +
+	"\x13ListOutcomesRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\tR\x04code\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x1b\n" +
+	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\"\xe6\x01\n" +
+	"\x14ListOutcomesResponse\x12L\n" +
+	"\boutcomes\x18\x01 \x03(\v20.lockstep.center.v1.ListOutcomesResponse.OutcomeR\boutcomes\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x1aX\n" +
+	"\aOutcome\x12\x18\n" +
+	"\aattempt\x18\x01 \x01(\x05R\aattempt\x123\n" +
+	"\x04item\x18\x02 \x01(\v2\x1f.lockstep.evidence.v1.ErrorItemR\x04item\"h\n" +
+	"\x11ListEventsRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"\xae\x01\n" +
+	"\x05Event\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
+	"\x05event\x18\x03 \x01(\tR\x05event\x125\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x1f.lockstep.evidence.v1.TaskStateR\x05state\x12\x12\n" +
+	"\x04code\x18\x05 \x01(\tR\x04code\"o\n" +
+	"\x12ListEventsResponse\x121\n" +
+	"\x06events\x18\x01 \x03(\v2\x19.lockstep.center.v1.EventR\x06events\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"+\n" +
+	"\x10WatchTaskRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\"A\n" +
+	"\x11WatchTaskResponse\x12,\n" +
+	"\x04task\x18\x01 \x01(\v2\x18.lockstep.center.v1.TaskR\x04task\"?\n" +
+	"\x12GetEvidenceRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"\x8b\x02\n" +
+	"\x13GetEvidenceResponse\x126\n" +
+	"\x06header\x18\x01 \x01(\v2\x1e.lockstep.evidence.v1.EnvelopeR\x06header\x128\n" +
+	"\areports\x18\x02 \x03(\v2\x1e.lockstep.evidence.v1.EnvelopeR\areports\x12=\n" +
+	"\bincluded\x18\x03 \x01(\v2\x1f.lockstep.evidence.v1.NeighbourH\x00R\bincluded\x125\n" +
+	"\x06absent\x18\x04 \x01(\v2\x1b.lockstep.center.v1.AbsenceH\x00R\x06absentB\f\n" +
+	"\n" +
+	"membership\"\x92\x01\n" +
+	"\aAbsence\x128\n" +
+	"\x04left\x18\x01 \x01(\v2\x1f.lockstep.evidence.v1.NeighbourH\x00R\x04left\x88\x01\x01\x12:\n" +
+	"\x05right\x18\x02 \x01(\v2\x1f.lockstep.evidence.v1.NeighbourH\x01R\x05right\x88\x01\x01B\a\n" +
+	"\x05_leftB\b\n" +
+	"\x06_right\"\xb2\x01\n" +
+	"\x16ListCollectionsRequest\x12\x1a\n" +
+	"\bconsumer\x18\x01 \x01(\tR\bconsumer\x12\x1b\n" +
+	"\ttenant_id\x18\x02 \x01(\x03R\btenantId\x12#\n" +
+	"\rcollection_id\x18\x03 \x01(\tR\fcollectionId\x12\x1b\n" +
+	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\"\xbe\x02\n" +
+	"\x10CollectionStatus\x12\x1a\n" +
+	"\bconsumer\x18\x01 \x01(\tR\bconsumer\x12\x1b\n" +
+	"\ttenant_id\x18\x02 \x01(\x03R\btenantId\x12#\n" +
+	"\rcollection_id\x18\x03 \x01(\tR\fcollectionId\x12\x1c\n" +
+	"\teffective\x18\x04 \x01(\bR\teffective\x12B\n" +
+	"\x0fproven_equal_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\rprovenEqualAt\x12\x1b\n" +
+	"\tproven_by\x18\x06 \x01(\tR\bprovenBy\x12\x1b\n" +
+	"\trow_count\x18\a \x01(\x03R\browCount\x120\n" +
+	"\x06newest\x18\b \x01(\v2\x18.lockstep.center.v1.TaskR\x06newest\"\x89\x01\n" +
+	"\x17ListCollectionsResponse\x12F\n" +
+	"\vcollections\x18\x01 \x03(\v2$.lockstep.center.v1.CollectionStatusR\vcollections\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc9\x02\n" +
 	"\x05Grant\x12\x1a\n" +
 	"\bconsumer\x18\x01 \x01(\tR\bconsumer\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\x03R\btenantId\x12#\n" +
@@ -2985,7 +4032,7 @@ const file_lockstep_center_v1_admin_proto_rawDesc = "" +
 	"\x16DELIVERY_STATE_SENDING\x10\x02\x12\x17\n" +
 	"\x13DELIVERY_STATE_DONE\x10\x03\x12\x19\n" +
 	"\x15DELIVERY_STATE_FAILED\x10\x04\x12\x1a\n" +
-	"\x16DELIVERY_STATE_DROPPED\x10\x052\xd7\x0f\n" +
+	"\x16DELIVERY_STATE_DROPPED\x10\x052\xee\x14\n" +
 	"\fAdminService\x12q\n" +
 	"\n" +
 	"CreateTask\x12%.lockstep.center.v1.CreateTaskRequest\x1a&.lockstep.center.v1.CreateTaskResponse\"\x14\x82\xd3\xe4\x93\x02\x0e:\x01*\"\t/v1/tasks\x12o\n" +
@@ -2993,7 +4040,13 @@ const file_lockstep_center_v1_admin_proto_rawDesc = "" +
 	"\tListTasks\x12$.lockstep.center.v1.ListTasksRequest\x1a%.lockstep.center.v1.ListTasksResponse\"\x11\x82\xd3\xe4\x93\x02\v\x12\t/v1/tasks\x12\x82\x01\n" +
 	"\n" +
 	"CancelTask\x12%.lockstep.center.v1.CancelTaskRequest\x1a&.lockstep.center.v1.CancelTaskResponse\"%\x82\xd3\xe4\x93\x02\x1f:\x01*\"\x1a/v1/tasks/{task_id}:cancel\x12\x83\x01\n" +
-	"\vListResults\x12&.lockstep.center.v1.ListResultsRequest\x1a'.lockstep.center.v1.ListResultsResponse\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/tasks/{task_id}/results\x12o\n" +
+	"\vListResults\x12&.lockstep.center.v1.ListResultsRequest\x1a'.lockstep.center.v1.ListResultsResponse\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/tasks/{task_id}/results\x12\x87\x01\n" +
+	"\fListOutcomes\x12'.lockstep.center.v1.ListOutcomesRequest\x1a(.lockstep.center.v1.ListOutcomesResponse\"$\x82\xd3\xe4\x93\x02\x1e\x12\x1c/v1/tasks/{task_id}/outcomes\x12\x7f\n" +
+	"\n" +
+	"ListEvents\x12%.lockstep.center.v1.ListEventsRequest\x1a&.lockstep.center.v1.ListEventsResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/tasks/{task_id}/events\x12}\n" +
+	"\tWatchTask\x12$.lockstep.center.v1.WatchTaskRequest\x1a%.lockstep.center.v1.WatchTaskResponse\"!\x82\xd3\xe4\x93\x02\x1b\x12\x19/v1/tasks/{task_id}:watch0\x01\x12\x84\x01\n" +
+	"\vGetEvidence\x12&.lockstep.center.v1.GetEvidenceRequest\x1a'.lockstep.center.v1.GetEvidenceResponse\"$\x82\xd3\xe4\x93\x02\x1e\x12\x1c/v1/tasks/{task_id}/evidence\x12\x83\x01\n" +
+	"\x0fListCollections\x12*.lockstep.center.v1.ListCollectionsRequest\x1a+.lockstep.center.v1.ListCollectionsResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/collections\x12o\n" +
 	"\n" +
 	"ListGrants\x12%.lockstep.center.v1.ListGrantsRequest\x1a&.lockstep.center.v1.ListGrantsResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
 	"/v1/grants\x12\x93\x01\n" +
@@ -3022,138 +4075,181 @@ func file_lockstep_center_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_lockstep_center_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_lockstep_center_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_lockstep_center_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_lockstep_center_v1_admin_proto_goTypes = []any{
 	(ManifestState)(0),                   // 0: lockstep.center.v1.ManifestState
 	(DeliveryState)(0),                   // 1: lockstep.center.v1.DeliveryState
 	(*CreateTaskRequest)(nil),            // 2: lockstep.center.v1.CreateTaskRequest
 	(*CreateTaskResponse)(nil),           // 3: lockstep.center.v1.CreateTaskResponse
 	(*Task)(nil),                         // 4: lockstep.center.v1.Task
-	(*Progress)(nil),                     // 5: lockstep.center.v1.Progress
-	(*GetTaskRequest)(nil),               // 6: lockstep.center.v1.GetTaskRequest
-	(*GetTaskResponse)(nil),              // 7: lockstep.center.v1.GetTaskResponse
-	(*ListTasksRequest)(nil),             // 8: lockstep.center.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),            // 9: lockstep.center.v1.ListTasksResponse
-	(*CancelTaskRequest)(nil),            // 10: lockstep.center.v1.CancelTaskRequest
-	(*CancelTaskResponse)(nil),           // 11: lockstep.center.v1.CancelTaskResponse
-	(*ListResultsRequest)(nil),           // 12: lockstep.center.v1.ListResultsRequest
-	(*Result)(nil),                       // 13: lockstep.center.v1.Result
-	(*ListResultsResponse)(nil),          // 14: lockstep.center.v1.ListResultsResponse
-	(*Grant)(nil),                        // 15: lockstep.center.v1.Grant
-	(*ListGrantsRequest)(nil),            // 16: lockstep.center.v1.ListGrantsRequest
-	(*ListGrantsResponse)(nil),           // 17: lockstep.center.v1.ListGrantsResponse
-	(*SetGrantRequest)(nil),              // 18: lockstep.center.v1.SetGrantRequest
-	(*SetGrantResponse)(nil),             // 19: lockstep.center.v1.SetGrantResponse
-	(*ListTenantsRequest)(nil),           // 20: lockstep.center.v1.ListTenantsRequest
-	(*ListTenantsResponse)(nil),          // 21: lockstep.center.v1.ListTenantsResponse
-	(*AddTenantRequest)(nil),             // 22: lockstep.center.v1.AddTenantRequest
-	(*AddTenantResponse)(nil),            // 23: lockstep.center.v1.AddTenantResponse
-	(*RemoveTenantRequest)(nil),          // 24: lockstep.center.v1.RemoveTenantRequest
-	(*RemoveTenantResponse)(nil),         // 25: lockstep.center.v1.RemoveTenantResponse
-	(*ListTargetsRequest)(nil),           // 26: lockstep.center.v1.ListTargetsRequest
-	(*ListTargetsResponse)(nil),          // 27: lockstep.center.v1.ListTargetsResponse
-	(*Delivery)(nil),                     // 28: lockstep.center.v1.Delivery
-	(*ListFailedDeliveriesRequest)(nil),  // 29: lockstep.center.v1.ListFailedDeliveriesRequest
-	(*ListFailedDeliveriesResponse)(nil), // 30: lockstep.center.v1.ListFailedDeliveriesResponse
-	(*ReplayDeliveryRequest)(nil),        // 31: lockstep.center.v1.ReplayDeliveryRequest
-	(*ReplayDeliveryResponse)(nil),       // 32: lockstep.center.v1.ReplayDeliveryResponse
-	(*ReplayRecordRequest)(nil),          // 33: lockstep.center.v1.ReplayRecordRequest
-	(*ReplayRecordResponse)(nil),         // 34: lockstep.center.v1.ReplayRecordResponse
-	(*ExplainRecordRequest)(nil),         // 35: lockstep.center.v1.ExplainRecordRequest
-	(*ExplainRecordResponse)(nil),        // 36: lockstep.center.v1.ExplainRecordResponse
-	(*CreateTaskResponse_Created)(nil),   // 37: lockstep.center.v1.CreateTaskResponse.Created
-	(*CreateTaskResponse_LeftOut)(nil),   // 38: lockstep.center.v1.CreateTaskResponse.LeftOut
-	(*ListTargetsResponse_Target)(nil),   // 39: lockstep.center.v1.ListTargetsResponse.Target
-	(v1.Scope)(0),                        // 40: lockstep.evidence.v1.Scope
-	(v1.Mode)(0),                         // 41: lockstep.evidence.v1.Mode
-	(v1.TaskState)(0),                    // 42: lockstep.evidence.v1.TaskState
-	(*timestamppb.Timestamp)(nil),        // 43: google.protobuf.Timestamp
-	(v1.Phase)(0),                        // 44: lockstep.evidence.v1.Phase
-	(*v1.ClassCount)(nil),                // 45: lockstep.evidence.v1.ClassCount
-	(v1.Verified)(0),                     // 46: lockstep.evidence.v1.Verified
-	(*v1.ErrorItem)(nil),                 // 47: lockstep.evidence.v1.ErrorItem
-	(*v1.Envelope)(nil),                  // 48: lockstep.evidence.v1.Envelope
+	(*Estimate)(nil),                     // 5: lockstep.center.v1.Estimate
+	(*Progress)(nil),                     // 6: lockstep.center.v1.Progress
+	(*GetTaskRequest)(nil),               // 7: lockstep.center.v1.GetTaskRequest
+	(*GetTaskResponse)(nil),              // 8: lockstep.center.v1.GetTaskResponse
+	(*ListTasksRequest)(nil),             // 9: lockstep.center.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),            // 10: lockstep.center.v1.ListTasksResponse
+	(*CancelTaskRequest)(nil),            // 11: lockstep.center.v1.CancelTaskRequest
+	(*CancelTaskResponse)(nil),           // 12: lockstep.center.v1.CancelTaskResponse
+	(*ListResultsRequest)(nil),           // 13: lockstep.center.v1.ListResultsRequest
+	(*Result)(nil),                       // 14: lockstep.center.v1.Result
+	(*ListResultsResponse)(nil),          // 15: lockstep.center.v1.ListResultsResponse
+	(*ListOutcomesRequest)(nil),          // 16: lockstep.center.v1.ListOutcomesRequest
+	(*ListOutcomesResponse)(nil),         // 17: lockstep.center.v1.ListOutcomesResponse
+	(*ListEventsRequest)(nil),            // 18: lockstep.center.v1.ListEventsRequest
+	(*Event)(nil),                        // 19: lockstep.center.v1.Event
+	(*ListEventsResponse)(nil),           // 20: lockstep.center.v1.ListEventsResponse
+	(*WatchTaskRequest)(nil),             // 21: lockstep.center.v1.WatchTaskRequest
+	(*WatchTaskResponse)(nil),            // 22: lockstep.center.v1.WatchTaskResponse
+	(*GetEvidenceRequest)(nil),           // 23: lockstep.center.v1.GetEvidenceRequest
+	(*GetEvidenceResponse)(nil),          // 24: lockstep.center.v1.GetEvidenceResponse
+	(*Absence)(nil),                      // 25: lockstep.center.v1.Absence
+	(*ListCollectionsRequest)(nil),       // 26: lockstep.center.v1.ListCollectionsRequest
+	(*CollectionStatus)(nil),             // 27: lockstep.center.v1.CollectionStatus
+	(*ListCollectionsResponse)(nil),      // 28: lockstep.center.v1.ListCollectionsResponse
+	(*Grant)(nil),                        // 29: lockstep.center.v1.Grant
+	(*ListGrantsRequest)(nil),            // 30: lockstep.center.v1.ListGrantsRequest
+	(*ListGrantsResponse)(nil),           // 31: lockstep.center.v1.ListGrantsResponse
+	(*SetGrantRequest)(nil),              // 32: lockstep.center.v1.SetGrantRequest
+	(*SetGrantResponse)(nil),             // 33: lockstep.center.v1.SetGrantResponse
+	(*ListTenantsRequest)(nil),           // 34: lockstep.center.v1.ListTenantsRequest
+	(*ListTenantsResponse)(nil),          // 35: lockstep.center.v1.ListTenantsResponse
+	(*AddTenantRequest)(nil),             // 36: lockstep.center.v1.AddTenantRequest
+	(*AddTenantResponse)(nil),            // 37: lockstep.center.v1.AddTenantResponse
+	(*RemoveTenantRequest)(nil),          // 38: lockstep.center.v1.RemoveTenantRequest
+	(*RemoveTenantResponse)(nil),         // 39: lockstep.center.v1.RemoveTenantResponse
+	(*ListTargetsRequest)(nil),           // 40: lockstep.center.v1.ListTargetsRequest
+	(*ListTargetsResponse)(nil),          // 41: lockstep.center.v1.ListTargetsResponse
+	(*Delivery)(nil),                     // 42: lockstep.center.v1.Delivery
+	(*ListFailedDeliveriesRequest)(nil),  // 43: lockstep.center.v1.ListFailedDeliveriesRequest
+	(*ListFailedDeliveriesResponse)(nil), // 44: lockstep.center.v1.ListFailedDeliveriesResponse
+	(*ReplayDeliveryRequest)(nil),        // 45: lockstep.center.v1.ReplayDeliveryRequest
+	(*ReplayDeliveryResponse)(nil),       // 46: lockstep.center.v1.ReplayDeliveryResponse
+	(*ReplayRecordRequest)(nil),          // 47: lockstep.center.v1.ReplayRecordRequest
+	(*ReplayRecordResponse)(nil),         // 48: lockstep.center.v1.ReplayRecordResponse
+	(*ExplainRecordRequest)(nil),         // 49: lockstep.center.v1.ExplainRecordRequest
+	(*ExplainRecordResponse)(nil),        // 50: lockstep.center.v1.ExplainRecordResponse
+	(*CreateTaskResponse_Created)(nil),   // 51: lockstep.center.v1.CreateTaskResponse.Created
+	(*CreateTaskResponse_LeftOut)(nil),   // 52: lockstep.center.v1.CreateTaskResponse.LeftOut
+	(*ListOutcomesResponse_Outcome)(nil), // 53: lockstep.center.v1.ListOutcomesResponse.Outcome
+	(*ListTargetsResponse_Target)(nil),   // 54: lockstep.center.v1.ListTargetsResponse.Target
+	(v1.Scope)(0),                        // 55: lockstep.evidence.v1.Scope
+	(v1.Mode)(0),                         // 56: lockstep.evidence.v1.Mode
+	(v1.TaskState)(0),                    // 57: lockstep.evidence.v1.TaskState
+	(*timestamppb.Timestamp)(nil),        // 58: google.protobuf.Timestamp
+	(v1.Phase)(0),                        // 59: lockstep.evidence.v1.Phase
+	(*v1.ClassCount)(nil),                // 60: lockstep.evidence.v1.ClassCount
+	(v1.Verified)(0),                     // 61: lockstep.evidence.v1.Verified
+	(*v1.ErrorItem)(nil),                 // 62: lockstep.evidence.v1.ErrorItem
+	(*v1.Envelope)(nil),                  // 63: lockstep.evidence.v1.Envelope
+	(*v1.Neighbour)(nil),                 // 64: lockstep.evidence.v1.Neighbour
 }
 var file_lockstep_center_v1_admin_proto_depIdxs = []int32{
-	40, // 0: lockstep.center.v1.CreateTaskRequest.scope:type_name -> lockstep.evidence.v1.Scope
-	41, // 1: lockstep.center.v1.CreateTaskRequest.mode:type_name -> lockstep.evidence.v1.Mode
-	37, // 2: lockstep.center.v1.CreateTaskResponse.tasks:type_name -> lockstep.center.v1.CreateTaskResponse.Created
-	38, // 3: lockstep.center.v1.CreateTaskResponse.left_out:type_name -> lockstep.center.v1.CreateTaskResponse.LeftOut
-	40, // 4: lockstep.center.v1.Task.scope:type_name -> lockstep.evidence.v1.Scope
-	41, // 5: lockstep.center.v1.Task.mode:type_name -> lockstep.evidence.v1.Mode
-	42, // 6: lockstep.center.v1.Task.state:type_name -> lockstep.evidence.v1.TaskState
+	55, // 0: lockstep.center.v1.CreateTaskRequest.scope:type_name -> lockstep.evidence.v1.Scope
+	56, // 1: lockstep.center.v1.CreateTaskRequest.mode:type_name -> lockstep.evidence.v1.Mode
+	51, // 2: lockstep.center.v1.CreateTaskResponse.tasks:type_name -> lockstep.center.v1.CreateTaskResponse.Created
+	52, // 3: lockstep.center.v1.CreateTaskResponse.left_out:type_name -> lockstep.center.v1.CreateTaskResponse.LeftOut
+	55, // 4: lockstep.center.v1.Task.scope:type_name -> lockstep.evidence.v1.Scope
+	56, // 5: lockstep.center.v1.Task.mode:type_name -> lockstep.evidence.v1.Mode
+	57, // 6: lockstep.center.v1.Task.state:type_name -> lockstep.evidence.v1.TaskState
 	0,  // 7: lockstep.center.v1.Task.manifest_state:type_name -> lockstep.center.v1.ManifestState
-	43, // 8: lockstep.center.v1.Task.window_start:type_name -> google.protobuf.Timestamp
-	43, // 9: lockstep.center.v1.Task.created_at:type_name -> google.protobuf.Timestamp
-	43, // 10: lockstep.center.v1.Task.updated_at:type_name -> google.protobuf.Timestamp
-	43, // 11: lockstep.center.v1.Task.ended_at:type_name -> google.protobuf.Timestamp
-	43, // 12: lockstep.center.v1.Task.lease_until:type_name -> google.protobuf.Timestamp
-	43, // 13: lockstep.center.v1.Task.next_dispatch_at:type_name -> google.protobuf.Timestamp
-	5,  // 14: lockstep.center.v1.Task.progress:type_name -> lockstep.center.v1.Progress
-	44, // 15: lockstep.center.v1.Progress.phase:type_name -> lockstep.evidence.v1.Phase
-	45, // 16: lockstep.center.v1.Progress.counts:type_name -> lockstep.evidence.v1.ClassCount
-	43, // 17: lockstep.center.v1.Progress.reported_at:type_name -> google.protobuf.Timestamp
-	46, // 18: lockstep.center.v1.Progress.verified:type_name -> lockstep.evidence.v1.Verified
-	43, // 19: lockstep.center.v1.Progress.started_at:type_name -> google.protobuf.Timestamp
-	4,  // 20: lockstep.center.v1.GetTaskResponse.task:type_name -> lockstep.center.v1.Task
-	42, // 21: lockstep.center.v1.ListTasksRequest.states:type_name -> lockstep.evidence.v1.TaskState
-	4,  // 22: lockstep.center.v1.ListTasksResponse.tasks:type_name -> lockstep.center.v1.Task
-	4,  // 23: lockstep.center.v1.CancelTaskResponse.task:type_name -> lockstep.center.v1.Task
-	42, // 24: lockstep.center.v1.Result.state:type_name -> lockstep.evidence.v1.TaskState
-	5,  // 25: lockstep.center.v1.Result.figures:type_name -> lockstep.center.v1.Progress
-	47, // 26: lockstep.center.v1.Result.items:type_name -> lockstep.evidence.v1.ErrorItem
-	43, // 27: lockstep.center.v1.Result.received_at:type_name -> google.protobuf.Timestamp
-	48, // 28: lockstep.center.v1.Result.report:type_name -> lockstep.evidence.v1.Envelope
-	13, // 29: lockstep.center.v1.ListResultsResponse.results:type_name -> lockstep.center.v1.Result
-	43, // 30: lockstep.center.v1.Grant.updated_at:type_name -> google.protobuf.Timestamp
-	15, // 31: lockstep.center.v1.ListGrantsResponse.grants:type_name -> lockstep.center.v1.Grant
-	15, // 32: lockstep.center.v1.SetGrantResponse.grant:type_name -> lockstep.center.v1.Grant
-	39, // 33: lockstep.center.v1.ListTargetsResponse.targets:type_name -> lockstep.center.v1.ListTargetsResponse.Target
-	1,  // 34: lockstep.center.v1.Delivery.state:type_name -> lockstep.center.v1.DeliveryState
-	43, // 35: lockstep.center.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
-	43, // 36: lockstep.center.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
-	43, // 37: lockstep.center.v1.Delivery.updated_at:type_name -> google.protobuf.Timestamp
-	43, // 38: lockstep.center.v1.Delivery.ended_at:type_name -> google.protobuf.Timestamp
-	1,  // 39: lockstep.center.v1.ListFailedDeliveriesRequest.states:type_name -> lockstep.center.v1.DeliveryState
-	28, // 40: lockstep.center.v1.ListFailedDeliveriesResponse.deliveries:type_name -> lockstep.center.v1.Delivery
-	28, // 41: lockstep.center.v1.ReplayDeliveryResponse.delivery:type_name -> lockstep.center.v1.Delivery
-	28, // 42: lockstep.center.v1.ReplayRecordResponse.delivery:type_name -> lockstep.center.v1.Delivery
-	4,  // 43: lockstep.center.v1.CreateTaskResponse.Created.task:type_name -> lockstep.center.v1.Task
-	2,  // 44: lockstep.center.v1.AdminService.CreateTask:input_type -> lockstep.center.v1.CreateTaskRequest
-	6,  // 45: lockstep.center.v1.AdminService.GetTask:input_type -> lockstep.center.v1.GetTaskRequest
-	8,  // 46: lockstep.center.v1.AdminService.ListTasks:input_type -> lockstep.center.v1.ListTasksRequest
-	10, // 47: lockstep.center.v1.AdminService.CancelTask:input_type -> lockstep.center.v1.CancelTaskRequest
-	12, // 48: lockstep.center.v1.AdminService.ListResults:input_type -> lockstep.center.v1.ListResultsRequest
-	16, // 49: lockstep.center.v1.AdminService.ListGrants:input_type -> lockstep.center.v1.ListGrantsRequest
-	18, // 50: lockstep.center.v1.AdminService.SetGrant:input_type -> lockstep.center.v1.SetGrantRequest
-	20, // 51: lockstep.center.v1.AdminService.ListTenants:input_type -> lockstep.center.v1.ListTenantsRequest
-	22, // 52: lockstep.center.v1.AdminService.AddTenant:input_type -> lockstep.center.v1.AddTenantRequest
-	24, // 53: lockstep.center.v1.AdminService.RemoveTenant:input_type -> lockstep.center.v1.RemoveTenantRequest
-	26, // 54: lockstep.center.v1.AdminService.ListTargets:input_type -> lockstep.center.v1.ListTargetsRequest
-	29, // 55: lockstep.center.v1.AdminService.ListFailedDeliveries:input_type -> lockstep.center.v1.ListFailedDeliveriesRequest
-	31, // 56: lockstep.center.v1.AdminService.ReplayDelivery:input_type -> lockstep.center.v1.ReplayDeliveryRequest
-	33, // 57: lockstep.center.v1.AdminService.ReplayRecord:input_type -> lockstep.center.v1.ReplayRecordRequest
-	35, // 58: lockstep.center.v1.AdminService.ExplainRecord:input_type -> lockstep.center.v1.ExplainRecordRequest
-	3,  // 59: lockstep.center.v1.AdminService.CreateTask:output_type -> lockstep.center.v1.CreateTaskResponse
-	7,  // 60: lockstep.center.v1.AdminService.GetTask:output_type -> lockstep.center.v1.GetTaskResponse
-	9,  // 61: lockstep.center.v1.AdminService.ListTasks:output_type -> lockstep.center.v1.ListTasksResponse
-	11, // 62: lockstep.center.v1.AdminService.CancelTask:output_type -> lockstep.center.v1.CancelTaskResponse
-	14, // 63: lockstep.center.v1.AdminService.ListResults:output_type -> lockstep.center.v1.ListResultsResponse
-	17, // 64: lockstep.center.v1.AdminService.ListGrants:output_type -> lockstep.center.v1.ListGrantsResponse
-	19, // 65: lockstep.center.v1.AdminService.SetGrant:output_type -> lockstep.center.v1.SetGrantResponse
-	21, // 66: lockstep.center.v1.AdminService.ListTenants:output_type -> lockstep.center.v1.ListTenantsResponse
-	23, // 67: lockstep.center.v1.AdminService.AddTenant:output_type -> lockstep.center.v1.AddTenantResponse
-	25, // 68: lockstep.center.v1.AdminService.RemoveTenant:output_type -> lockstep.center.v1.RemoveTenantResponse
-	27, // 69: lockstep.center.v1.AdminService.ListTargets:output_type -> lockstep.center.v1.ListTargetsResponse
-	30, // 70: lockstep.center.v1.AdminService.ListFailedDeliveries:output_type -> lockstep.center.v1.ListFailedDeliveriesResponse
-	32, // 71: lockstep.center.v1.AdminService.ReplayDelivery:output_type -> lockstep.center.v1.ReplayDeliveryResponse
-	34, // 72: lockstep.center.v1.AdminService.ReplayRecord:output_type -> lockstep.center.v1.ReplayRecordResponse
-	36, // 73: lockstep.center.v1.AdminService.ExplainRecord:output_type -> lockstep.center.v1.ExplainRecordResponse
-	59, // [59:74] is the sub-list for method output_type
-	44, // [44:59] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	58, // 8: lockstep.center.v1.Task.window_start:type_name -> google.protobuf.Timestamp
+	58, // 9: lockstep.center.v1.Task.created_at:type_name -> google.protobuf.Timestamp
+	58, // 10: lockstep.center.v1.Task.updated_at:type_name -> google.protobuf.Timestamp
+	58, // 11: lockstep.center.v1.Task.ended_at:type_name -> google.protobuf.Timestamp
+	58, // 12: lockstep.center.v1.Task.lease_until:type_name -> google.protobuf.Timestamp
+	58, // 13: lockstep.center.v1.Task.next_dispatch_at:type_name -> google.protobuf.Timestamp
+	6,  // 14: lockstep.center.v1.Task.progress:type_name -> lockstep.center.v1.Progress
+	5,  // 15: lockstep.center.v1.Task.estimate:type_name -> lockstep.center.v1.Estimate
+	58, // 16: lockstep.center.v1.Estimate.scan_ends_at:type_name -> google.protobuf.Timestamp
+	59, // 17: lockstep.center.v1.Progress.phase:type_name -> lockstep.evidence.v1.Phase
+	60, // 18: lockstep.center.v1.Progress.counts:type_name -> lockstep.evidence.v1.ClassCount
+	58, // 19: lockstep.center.v1.Progress.reported_at:type_name -> google.protobuf.Timestamp
+	61, // 20: lockstep.center.v1.Progress.verified:type_name -> lockstep.evidence.v1.Verified
+	58, // 21: lockstep.center.v1.Progress.started_at:type_name -> google.protobuf.Timestamp
+	4,  // 22: lockstep.center.v1.GetTaskResponse.task:type_name -> lockstep.center.v1.Task
+	57, // 23: lockstep.center.v1.ListTasksRequest.states:type_name -> lockstep.evidence.v1.TaskState
+	4,  // 24: lockstep.center.v1.ListTasksResponse.tasks:type_name -> lockstep.center.v1.Task
+	4,  // 25: lockstep.center.v1.CancelTaskResponse.task:type_name -> lockstep.center.v1.Task
+	57, // 26: lockstep.center.v1.Result.state:type_name -> lockstep.evidence.v1.TaskState
+	6,  // 27: lockstep.center.v1.Result.figures:type_name -> lockstep.center.v1.Progress
+	62, // 28: lockstep.center.v1.Result.items:type_name -> lockstep.evidence.v1.ErrorItem
+	58, // 29: lockstep.center.v1.Result.received_at:type_name -> google.protobuf.Timestamp
+	63, // 30: lockstep.center.v1.Result.report:type_name -> lockstep.evidence.v1.Envelope
+	14, // 31: lockstep.center.v1.ListResultsResponse.results:type_name -> lockstep.center.v1.Result
+	53, // 32: lockstep.center.v1.ListOutcomesResponse.outcomes:type_name -> lockstep.center.v1.ListOutcomesResponse.Outcome
+	58, // 33: lockstep.center.v1.Event.at:type_name -> google.protobuf.Timestamp
+	57, // 34: lockstep.center.v1.Event.state:type_name -> lockstep.evidence.v1.TaskState
+	19, // 35: lockstep.center.v1.ListEventsResponse.events:type_name -> lockstep.center.v1.Event
+	4,  // 36: lockstep.center.v1.WatchTaskResponse.task:type_name -> lockstep.center.v1.Task
+	63, // 37: lockstep.center.v1.GetEvidenceResponse.header:type_name -> lockstep.evidence.v1.Envelope
+	63, // 38: lockstep.center.v1.GetEvidenceResponse.reports:type_name -> lockstep.evidence.v1.Envelope
+	64, // 39: lockstep.center.v1.GetEvidenceResponse.included:type_name -> lockstep.evidence.v1.Neighbour
+	25, // 40: lockstep.center.v1.GetEvidenceResponse.absent:type_name -> lockstep.center.v1.Absence
+	64, // 41: lockstep.center.v1.Absence.left:type_name -> lockstep.evidence.v1.Neighbour
+	64, // 42: lockstep.center.v1.Absence.right:type_name -> lockstep.evidence.v1.Neighbour
+	58, // 43: lockstep.center.v1.CollectionStatus.proven_equal_at:type_name -> google.protobuf.Timestamp
+	4,  // 44: lockstep.center.v1.CollectionStatus.newest:type_name -> lockstep.center.v1.Task
+	27, // 45: lockstep.center.v1.ListCollectionsResponse.collections:type_name -> lockstep.center.v1.CollectionStatus
+	58, // 46: lockstep.center.v1.Grant.updated_at:type_name -> google.protobuf.Timestamp
+	29, // 47: lockstep.center.v1.ListGrantsResponse.grants:type_name -> lockstep.center.v1.Grant
+	29, // 48: lockstep.center.v1.SetGrantResponse.grant:type_name -> lockstep.center.v1.Grant
+	54, // 49: lockstep.center.v1.ListTargetsResponse.targets:type_name -> lockstep.center.v1.ListTargetsResponse.Target
+	1,  // 50: lockstep.center.v1.Delivery.state:type_name -> lockstep.center.v1.DeliveryState
+	58, // 51: lockstep.center.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
+	58, // 52: lockstep.center.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
+	58, // 53: lockstep.center.v1.Delivery.updated_at:type_name -> google.protobuf.Timestamp
+	58, // 54: lockstep.center.v1.Delivery.ended_at:type_name -> google.protobuf.Timestamp
+	1,  // 55: lockstep.center.v1.ListFailedDeliveriesRequest.states:type_name -> lockstep.center.v1.DeliveryState
+	42, // 56: lockstep.center.v1.ListFailedDeliveriesResponse.deliveries:type_name -> lockstep.center.v1.Delivery
+	42, // 57: lockstep.center.v1.ReplayDeliveryResponse.delivery:type_name -> lockstep.center.v1.Delivery
+	42, // 58: lockstep.center.v1.ReplayRecordResponse.delivery:type_name -> lockstep.center.v1.Delivery
+	4,  // 59: lockstep.center.v1.CreateTaskResponse.Created.task:type_name -> lockstep.center.v1.Task
+	62, // 60: lockstep.center.v1.ListOutcomesResponse.Outcome.item:type_name -> lockstep.evidence.v1.ErrorItem
+	2,  // 61: lockstep.center.v1.AdminService.CreateTask:input_type -> lockstep.center.v1.CreateTaskRequest
+	7,  // 62: lockstep.center.v1.AdminService.GetTask:input_type -> lockstep.center.v1.GetTaskRequest
+	9,  // 63: lockstep.center.v1.AdminService.ListTasks:input_type -> lockstep.center.v1.ListTasksRequest
+	11, // 64: lockstep.center.v1.AdminService.CancelTask:input_type -> lockstep.center.v1.CancelTaskRequest
+	13, // 65: lockstep.center.v1.AdminService.ListResults:input_type -> lockstep.center.v1.ListResultsRequest
+	16, // 66: lockstep.center.v1.AdminService.ListOutcomes:input_type -> lockstep.center.v1.ListOutcomesRequest
+	18, // 67: lockstep.center.v1.AdminService.ListEvents:input_type -> lockstep.center.v1.ListEventsRequest
+	21, // 68: lockstep.center.v1.AdminService.WatchTask:input_type -> lockstep.center.v1.WatchTaskRequest
+	23, // 69: lockstep.center.v1.AdminService.GetEvidence:input_type -> lockstep.center.v1.GetEvidenceRequest
+	26, // 70: lockstep.center.v1.AdminService.ListCollections:input_type -> lockstep.center.v1.ListCollectionsRequest
+	30, // 71: lockstep.center.v1.AdminService.ListGrants:input_type -> lockstep.center.v1.ListGrantsRequest
+	32, // 72: lockstep.center.v1.AdminService.SetGrant:input_type -> lockstep.center.v1.SetGrantRequest
+	34, // 73: lockstep.center.v1.AdminService.ListTenants:input_type -> lockstep.center.v1.ListTenantsRequest
+	36, // 74: lockstep.center.v1.AdminService.AddTenant:input_type -> lockstep.center.v1.AddTenantRequest
+	38, // 75: lockstep.center.v1.AdminService.RemoveTenant:input_type -> lockstep.center.v1.RemoveTenantRequest
+	40, // 76: lockstep.center.v1.AdminService.ListTargets:input_type -> lockstep.center.v1.ListTargetsRequest
+	43, // 77: lockstep.center.v1.AdminService.ListFailedDeliveries:input_type -> lockstep.center.v1.ListFailedDeliveriesRequest
+	45, // 78: lockstep.center.v1.AdminService.ReplayDelivery:input_type -> lockstep.center.v1.ReplayDeliveryRequest
+	47, // 79: lockstep.center.v1.AdminService.ReplayRecord:input_type -> lockstep.center.v1.ReplayRecordRequest
+	49, // 80: lockstep.center.v1.AdminService.ExplainRecord:input_type -> lockstep.center.v1.ExplainRecordRequest
+	3,  // 81: lockstep.center.v1.AdminService.CreateTask:output_type -> lockstep.center.v1.CreateTaskResponse
+	8,  // 82: lockstep.center.v1.AdminService.GetTask:output_type -> lockstep.center.v1.GetTaskResponse
+	10, // 83: lockstep.center.v1.AdminService.ListTasks:output_type -> lockstep.center.v1.ListTasksResponse
+	12, // 84: lockstep.center.v1.AdminService.CancelTask:output_type -> lockstep.center.v1.CancelTaskResponse
+	15, // 85: lockstep.center.v1.AdminService.ListResults:output_type -> lockstep.center.v1.ListResultsResponse
+	17, // 86: lockstep.center.v1.AdminService.ListOutcomes:output_type -> lockstep.center.v1.ListOutcomesResponse
+	20, // 87: lockstep.center.v1.AdminService.ListEvents:output_type -> lockstep.center.v1.ListEventsResponse
+	22, // 88: lockstep.center.v1.AdminService.WatchTask:output_type -> lockstep.center.v1.WatchTaskResponse
+	24, // 89: lockstep.center.v1.AdminService.GetEvidence:output_type -> lockstep.center.v1.GetEvidenceResponse
+	28, // 90: lockstep.center.v1.AdminService.ListCollections:output_type -> lockstep.center.v1.ListCollectionsResponse
+	31, // 91: lockstep.center.v1.AdminService.ListGrants:output_type -> lockstep.center.v1.ListGrantsResponse
+	33, // 92: lockstep.center.v1.AdminService.SetGrant:output_type -> lockstep.center.v1.SetGrantResponse
+	35, // 93: lockstep.center.v1.AdminService.ListTenants:output_type -> lockstep.center.v1.ListTenantsResponse
+	37, // 94: lockstep.center.v1.AdminService.AddTenant:output_type -> lockstep.center.v1.AddTenantResponse
+	39, // 95: lockstep.center.v1.AdminService.RemoveTenant:output_type -> lockstep.center.v1.RemoveTenantResponse
+	41, // 96: lockstep.center.v1.AdminService.ListTargets:output_type -> lockstep.center.v1.ListTargetsResponse
+	44, // 97: lockstep.center.v1.AdminService.ListFailedDeliveries:output_type -> lockstep.center.v1.ListFailedDeliveriesResponse
+	46, // 98: lockstep.center.v1.AdminService.ReplayDelivery:output_type -> lockstep.center.v1.ReplayDeliveryResponse
+	48, // 99: lockstep.center.v1.AdminService.ReplayRecord:output_type -> lockstep.center.v1.ReplayRecordResponse
+	50, // 100: lockstep.center.v1.AdminService.ExplainRecord:output_type -> lockstep.center.v1.ExplainRecordResponse
+	81, // [81:101] is the sub-list for method output_type
+	61, // [61:81] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_lockstep_center_v1_admin_proto_init() }
@@ -3161,13 +4257,18 @@ func file_lockstep_center_v1_admin_proto_init() {
 	if File_lockstep_center_v1_admin_proto != nil {
 		return
 	}
+	file_lockstep_center_v1_admin_proto_msgTypes[22].OneofWrappers = []any{
+		(*GetEvidenceResponse_Included)(nil),
+		(*GetEvidenceResponse_Absent)(nil),
+	}
+	file_lockstep_center_v1_admin_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lockstep_center_v1_admin_proto_rawDesc), len(file_lockstep_center_v1_admin_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   38,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

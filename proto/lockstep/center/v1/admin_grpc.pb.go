@@ -26,6 +26,11 @@ const (
 	AdminService_ListTasks_FullMethodName            = "/lockstep.center.v1.AdminService/ListTasks"
 	AdminService_CancelTask_FullMethodName           = "/lockstep.center.v1.AdminService/CancelTask"
 	AdminService_ListResults_FullMethodName          = "/lockstep.center.v1.AdminService/ListResults"
+	AdminService_ListOutcomes_FullMethodName         = "/lockstep.center.v1.AdminService/ListOutcomes"
+	AdminService_ListEvents_FullMethodName           = "/lockstep.center.v1.AdminService/ListEvents"
+	AdminService_WatchTask_FullMethodName            = "/lockstep.center.v1.AdminService/WatchTask"
+	AdminService_GetEvidence_FullMethodName          = "/lockstep.center.v1.AdminService/GetEvidence"
+	AdminService_ListCollections_FullMethodName      = "/lockstep.center.v1.AdminService/ListCollections"
 	AdminService_ListGrants_FullMethodName           = "/lockstep.center.v1.AdminService/ListGrants"
 	AdminService_SetGrant_FullMethodName             = "/lockstep.center.v1.AdminService/SetGrant"
 	AdminService_ListTenants_FullMethodName          = "/lockstep.center.v1.AdminService/ListTenants"
@@ -51,6 +56,21 @@ type AdminServiceClient interface {
 	CancelTask(ctx context.Context, in *CancelTaskRequest, opts ...grpc.CallOption) (*CancelTaskResponse, error)
 	// Result reports of a task, by attempt.
 	ListResults(ctx context.Context, in *ListResultsRequest, opts ...grpc.CallOption) (*ListResultsResponse, error)
+	// What the reports name one by one, newest attempt first: the differences that
+	// were left open, at most max_error_items an attempt. The whole ledger is at
+	// the consumer.
+	ListOutcomes(ctx context.Context, in *ListOutcomesRequest, opts ...grpc.CallOption) (*ListOutcomesResponse, error)
+	// What happened to a task, oldest first.
+	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
+	// A task as it is now and after every change, until it has ended. The stream
+	// also ends, with UNAVAILABLE, when the service stops.
+	WatchTask(ctx context.Context, in *WatchTaskRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTaskResponse], error)
+	// The signed words behind a task, as they were signed: header, reports, and for
+	// a key the manifest's own evidence that it is or is not among its rows. What
+	// verifies them offline needs the trust store and nothing else.
+	GetEvidence(ctx context.Context, in *GetEvidenceRequest, opts ...grpc.CallOption) (*GetEvidenceResponse, error)
+	// Every granted scope, by consumer, tenant and collection, and how it stands.
+	ListCollections(ctx context.Context, in *ListCollectionsRequest, opts ...grpc.CallOption) (*ListCollectionsResponse, error)
 	ListGrants(ctx context.Context, in *ListGrantsRequest, opts ...grpc.CallOption) (*ListGrantsResponse, error)
 	// Makes or changes a grant. Narrowing raises its epoch and cancels its open tasks.
 	SetGrant(ctx context.Context, in *SetGrantRequest, opts ...grpc.CallOption) (*SetGrantResponse, error)
@@ -124,6 +144,65 @@ func (c *adminServiceClient) ListResults(ctx context.Context, in *ListResultsReq
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListResultsResponse)
 	err := c.cc.Invoke(ctx, AdminService_ListResults_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListOutcomes(ctx context.Context, in *ListOutcomesRequest, opts ...grpc.CallOption) (*ListOutcomesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListOutcomesResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListOutcomes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListEventsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListEvents_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) WatchTask(ctx context.Context, in *WatchTaskRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTaskResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[0], AdminService_WatchTask_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchTaskRequest, WatchTaskResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_WatchTaskClient = grpc.ServerStreamingClient[WatchTaskResponse]
+
+func (c *adminServiceClient) GetEvidence(ctx context.Context, in *GetEvidenceRequest, opts ...grpc.CallOption) (*GetEvidenceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetEvidenceResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetEvidence_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListCollections(ctx context.Context, in *ListCollectionsRequest, opts ...grpc.CallOption) (*ListCollectionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListCollectionsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListCollections_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -243,6 +322,21 @@ type AdminServiceServer interface {
 	CancelTask(context.Context, *CancelTaskRequest) (*CancelTaskResponse, error)
 	// Result reports of a task, by attempt.
 	ListResults(context.Context, *ListResultsRequest) (*ListResultsResponse, error)
+	// What the reports name one by one, newest attempt first: the differences that
+	// were left open, at most max_error_items an attempt. The whole ledger is at
+	// the consumer.
+	ListOutcomes(context.Context, *ListOutcomesRequest) (*ListOutcomesResponse, error)
+	// What happened to a task, oldest first.
+	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
+	// A task as it is now and after every change, until it has ended. The stream
+	// also ends, with UNAVAILABLE, when the service stops.
+	WatchTask(*WatchTaskRequest, grpc.ServerStreamingServer[WatchTaskResponse]) error
+	// The signed words behind a task, as they were signed: header, reports, and for
+	// a key the manifest's own evidence that it is or is not among its rows. What
+	// verifies them offline needs the trust store and nothing else.
+	GetEvidence(context.Context, *GetEvidenceRequest) (*GetEvidenceResponse, error)
+	// Every granted scope, by consumer, tenant and collection, and how it stands.
+	ListCollections(context.Context, *ListCollectionsRequest) (*ListCollectionsResponse, error)
 	ListGrants(context.Context, *ListGrantsRequest) (*ListGrantsResponse, error)
 	// Makes or changes a grant. Narrowing raises its epoch and cancels its open tasks.
 	SetGrant(context.Context, *SetGrantRequest) (*SetGrantResponse, error)
@@ -286,6 +380,21 @@ func (UnimplementedAdminServiceServer) CancelTask(context.Context, *CancelTaskRe
 }
 func (UnimplementedAdminServiceServer) ListResults(context.Context, *ListResultsRequest) (*ListResultsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListResults not implemented")
+}
+func (UnimplementedAdminServiceServer) ListOutcomes(context.Context, *ListOutcomesRequest) (*ListOutcomesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListOutcomes not implemented")
+}
+func (UnimplementedAdminServiceServer) ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListEvents not implemented")
+}
+func (UnimplementedAdminServiceServer) WatchTask(*WatchTaskRequest, grpc.ServerStreamingServer[WatchTaskResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchTask not implemented")
+}
+func (UnimplementedAdminServiceServer) GetEvidence(context.Context, *GetEvidenceRequest) (*GetEvidenceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetEvidence not implemented")
+}
+func (UnimplementedAdminServiceServer) ListCollections(context.Context, *ListCollectionsRequest) (*ListCollectionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListCollections not implemented")
 }
 func (UnimplementedAdminServiceServer) ListGrants(context.Context, *ListGrantsRequest) (*ListGrantsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListGrants not implemented")
@@ -424,6 +533,89 @@ func _AdminService_ListResults_Handler(srv interface{}, ctx context.Context, dec
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).ListResults(ctx, req.(*ListResultsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListOutcomes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListOutcomesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListOutcomes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListOutcomes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListOutcomes(ctx, req.(*ListOutcomesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListEvents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListEventsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListEvents(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListEvents_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListEvents(ctx, req.(*ListEventsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_WatchTask_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchTaskRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).WatchTask(m, &grpc.GenericServerStream[WatchTaskRequest, WatchTaskResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_WatchTaskServer = grpc.ServerStreamingServer[WatchTaskResponse]
+
+func _AdminService_GetEvidence_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetEvidenceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetEvidence(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetEvidence_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetEvidence(ctx, req.(*GetEvidenceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListCollections_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListCollectionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListCollections(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListCollections_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListCollections(ctx, req.(*ListCollectionsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -636,6 +828,22 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdminService_ListResults_Handler,
 		},
 		{
+			MethodName: "ListOutcomes",
+			Handler:    _AdminService_ListOutcomes_Handler,
+		},
+		{
+			MethodName: "ListEvents",
+			Handler:    _AdminService_ListEvents_Handler,
+		},
+		{
+			MethodName: "GetEvidence",
+			Handler:    _AdminService_GetEvidence_Handler,
+		},
+		{
+			MethodName: "ListCollections",
+			Handler:    _AdminService_ListCollections_Handler,
+		},
+		{
 			MethodName: "ListGrants",
 			Handler:    _AdminService_ListGrants_Handler,
 		},
@@ -676,6 +884,12 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdminService_ExplainRecord_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchTask",
+			Handler:       _AdminService_WatchTask_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "lockstep/center/v1/admin.proto",
 }

@@ -127,6 +127,8 @@ type Work struct {
 	EndedAt           *timestamppb.Timestamp `protobuf:"bytes,27,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
 	// Why nothing moves right now; empty while something does.
 	WaitingBecause string `protobuf:"bytes,28,opt,name=waiting_because,json=waitingBecause,proto3" json:"waiting_because,omitempty"`
+	// Of the manifest's rows, exact.
+	ScannedPercent float64 `protobuf:"fixed64,29,opt,name=scanned_percent,json=scannedPercent,proto3" json:"scanned_percent,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -355,6 +357,13 @@ func (x *Work) GetWaitingBecause() string {
 		return x.WaitingBecause
 	}
 	return ""
+}
+
+func (x *Work) GetScannedPercent() float64 {
+	if x != nil {
+		return x.ScannedPercent
+	}
+	return 0
 }
 
 type ListWorkRequest struct {
@@ -856,6 +865,347 @@ func (x *ListOutcomesResponse) GetNextPageToken() string {
 	return ""
 }
 
+type ListEvidenceRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	TaskId string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Default 100, most 200: each may hold a whole record.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The last key seen.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEvidenceRequest) Reset() {
+	*x = ListEvidenceRequest{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEvidenceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEvidenceRequest) ProtoMessage() {}
+
+func (x *ListEvidenceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEvidenceRequest.ProtoReflect.Descriptor instead.
+func (*ListEvidenceRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ListEvidenceRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *ListEvidenceRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListEvidenceRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListEvidenceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// On the first page only.
+	Instruction *v1.Envelope `protobuf:"bytes,1,opt,name=instruction,proto3" json:"instruction,omitempty"`
+	// Empty before the report is frozen; on the first page only.
+	Report        *v1.Envelope                 `protobuf:"bytes,2,opt,name=report,proto3" json:"report,omitempty"`
+	Words         []*ListEvidenceResponse_Word `protobuf:"bytes,3,rep,name=words,proto3" json:"words,omitempty"`
+	NextPageToken string                       `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEvidenceResponse) Reset() {
+	*x = ListEvidenceResponse{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEvidenceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEvidenceResponse) ProtoMessage() {}
+
+func (x *ListEvidenceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEvidenceResponse.ProtoReflect.Descriptor instead.
+func (*ListEvidenceResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ListEvidenceResponse) GetInstruction() *v1.Envelope {
+	if x != nil {
+		return x.Instruction
+	}
+	return nil
+}
+
+func (x *ListEvidenceResponse) GetReport() *v1.Envelope {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+func (x *ListEvidenceResponse) GetWords() []*ListEvidenceResponse_Word {
+	if x != nil {
+		return x.Words
+	}
+	return nil
+}
+
+func (x *ListEvidenceResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type ListCollectionsRequest struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	TenantId     int64                  `protobuf:"varint,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	CollectionId string                 `protobuf:"bytes,2,opt,name=collection_id,json=collectionId,proto3" json:"collection_id,omitempty"`
+	// Default 100, most 500.
+	PageSize      int32  `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCollectionsRequest) Reset() {
+	*x = ListCollectionsRequest{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCollectionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCollectionsRequest) ProtoMessage() {}
+
+func (x *ListCollectionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCollectionsRequest.ProtoReflect.Descriptor instead.
+func (*ListCollectionsRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ListCollectionsRequest) GetTenantId() int64 {
+	if x != nil {
+		return x.TenantId
+	}
+	return 0
+}
+
+func (x *ListCollectionsRequest) GetCollectionId() string {
+	if x != nil {
+		return x.CollectionId
+	}
+	return ""
+}
+
+func (x *ListCollectionsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListCollectionsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// A collection of a tenant.
+type CollectionStatus struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	TenantId     int64                  `protobuf:"varint,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	CollectionId string                 `protobuf:"bytes,2,opt,name=collection_id,json=collectionId,proto3" json:"collection_id,omitempty"`
+	// When work on the whole collection last ended COMPLETED, and which.
+	ProvenEqualAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=proven_equal_at,json=provenEqualAt,proto3" json:"proven_equal_at,omitempty"`
+	ProvenBy      string                 `protobuf:"bytes,4,opt,name=proven_by,json=provenBy,proto3" json:"proven_by,omitempty"`
+	// The newest work of the collection.
+	Newest *Work `protobuf:"bytes,5,opt,name=newest,proto3" json:"newest,omitempty"`
+	// Records that could not be repaired.
+	Quarantined   int64 `protobuf:"varint,6,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectionStatus) Reset() {
+	*x = CollectionStatus{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectionStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectionStatus) ProtoMessage() {}
+
+func (x *CollectionStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectionStatus.ProtoReflect.Descriptor instead.
+func (*CollectionStatus) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *CollectionStatus) GetTenantId() int64 {
+	if x != nil {
+		return x.TenantId
+	}
+	return 0
+}
+
+func (x *CollectionStatus) GetCollectionId() string {
+	if x != nil {
+		return x.CollectionId
+	}
+	return ""
+}
+
+func (x *CollectionStatus) GetProvenEqualAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ProvenEqualAt
+	}
+	return nil
+}
+
+func (x *CollectionStatus) GetProvenBy() string {
+	if x != nil {
+		return x.ProvenBy
+	}
+	return ""
+}
+
+func (x *CollectionStatus) GetNewest() *Work {
+	if x != nil {
+		return x.Newest
+	}
+	return nil
+}
+
+func (x *CollectionStatus) GetQuarantined() int64 {
+	if x != nil {
+		return x.Quarantined
+	}
+	return 0
+}
+
+type ListCollectionsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Collections   []*CollectionStatus    `protobuf:"bytes,1,rep,name=collections,proto3" json:"collections,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCollectionsResponse) Reset() {
+	*x = ListCollectionsResponse{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCollectionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCollectionsResponse) ProtoMessage() {}
+
+func (x *ListCollectionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCollectionsResponse.ProtoReflect.Descriptor instead.
+func (*ListCollectionsResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ListCollectionsResponse) GetCollections() []*CollectionStatus {
+	if x != nil {
+		return x.Collections
+	}
+	return nil
+}
+
+func (x *ListCollectionsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 type PauseWorkRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -866,7 +1216,7 @@ type PauseWorkRequest struct {
 
 func (x *PauseWorkRequest) Reset() {
 	*x = PauseWorkRequest{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[8]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +1228,7 @@ func (x *PauseWorkRequest) String() string {
 func (*PauseWorkRequest) ProtoMessage() {}
 
 func (x *PauseWorkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[8]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +1241,7 @@ func (x *PauseWorkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseWorkRequest.ProtoReflect.Descriptor instead.
 func (*PauseWorkRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PauseWorkRequest) GetTaskId() string {
@@ -917,7 +1267,7 @@ type PauseWorkResponse struct {
 
 func (x *PauseWorkResponse) Reset() {
 	*x = PauseWorkResponse{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[9]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +1279,7 @@ func (x *PauseWorkResponse) String() string {
 func (*PauseWorkResponse) ProtoMessage() {}
 
 func (x *PauseWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[9]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1292,7 @@ func (x *PauseWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseWorkResponse.ProtoReflect.Descriptor instead.
 func (*PauseWorkResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PauseWorkResponse) GetWork() *Work {
@@ -961,7 +1311,7 @@ type ResumeWorkRequest struct {
 
 func (x *ResumeWorkRequest) Reset() {
 	*x = ResumeWorkRequest{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[10]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1323,7 @@ func (x *ResumeWorkRequest) String() string {
 func (*ResumeWorkRequest) ProtoMessage() {}
 
 func (x *ResumeWorkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[10]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1336,7 @@ func (x *ResumeWorkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeWorkRequest.ProtoReflect.Descriptor instead.
 func (*ResumeWorkRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ResumeWorkRequest) GetTaskId() string {
@@ -1005,7 +1355,7 @@ type ResumeWorkResponse struct {
 
 func (x *ResumeWorkResponse) Reset() {
 	*x = ResumeWorkResponse{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[11]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1017,7 +1367,7 @@ func (x *ResumeWorkResponse) String() string {
 func (*ResumeWorkResponse) ProtoMessage() {}
 
 func (x *ResumeWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[11]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1030,7 +1380,7 @@ func (x *ResumeWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeWorkResponse.ProtoReflect.Descriptor instead.
 func (*ResumeWorkResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ResumeWorkResponse) GetWork() *Work {
@@ -1054,7 +1404,7 @@ type ListRetiredRequest struct {
 
 func (x *ListRetiredRequest) Reset() {
 	*x = ListRetiredRequest{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[12]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1416,7 @@ func (x *ListRetiredRequest) String() string {
 func (*ListRetiredRequest) ProtoMessage() {}
 
 func (x *ListRetiredRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[12]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1429,7 @@ func (x *ListRetiredRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRetiredRequest.ProtoReflect.Descriptor instead.
 func (*ListRetiredRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListRetiredRequest) GetTenantId() int64 {
@@ -1127,7 +1477,7 @@ type RetiredRow struct {
 
 func (x *RetiredRow) Reset() {
 	*x = RetiredRow{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[13]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1489,7 @@ func (x *RetiredRow) String() string {
 func (*RetiredRow) ProtoMessage() {}
 
 func (x *RetiredRow) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[13]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1502,7 @@ func (x *RetiredRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetiredRow.ProtoReflect.Descriptor instead.
 func (*RetiredRow) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RetiredRow) GetKey() string {
@@ -1217,7 +1567,7 @@ type HighWater struct {
 
 func (x *HighWater) Reset() {
 	*x = HighWater{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[14]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1579,7 @@ func (x *HighWater) String() string {
 func (*HighWater) ProtoMessage() {}
 
 func (x *HighWater) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[14]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1592,7 @@ func (x *HighWater) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HighWater.ProtoReflect.Descriptor instead.
 func (*HighWater) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HighWater) GetCenterEpoch() int64 {
@@ -1276,7 +1626,7 @@ type ListRetiredResponse struct {
 
 func (x *ListRetiredResponse) Reset() {
 	*x = ListRetiredResponse{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[15]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1638,7 @@ func (x *ListRetiredResponse) String() string {
 func (*ListRetiredResponse) ProtoMessage() {}
 
 func (x *ListRetiredResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[15]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1651,7 @@ func (x *ListRetiredResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRetiredResponse.ProtoReflect.Descriptor instead.
 func (*ListRetiredResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListRetiredResponse) GetRows() []*RetiredRow {
@@ -1330,7 +1680,7 @@ type RestoreRetiredRequest struct {
 
 func (x *RestoreRetiredRequest) Reset() {
 	*x = RestoreRetiredRequest{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[16]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1692,7 @@ func (x *RestoreRetiredRequest) String() string {
 func (*RestoreRetiredRequest) ProtoMessage() {}
 
 func (x *RestoreRetiredRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[16]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1705,7 @@ func (x *RestoreRetiredRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreRetiredRequest.ProtoReflect.Descriptor instead.
 func (*RestoreRetiredRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RestoreRetiredRequest) GetKey() string {
@@ -1394,7 +1744,7 @@ type RestoreRetiredResponse struct {
 
 func (x *RestoreRetiredResponse) Reset() {
 	*x = RestoreRetiredResponse{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[17]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1406,7 +1756,7 @@ func (x *RestoreRetiredResponse) String() string {
 func (*RestoreRetiredResponse) ProtoMessage() {}
 
 func (x *RestoreRetiredResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[17]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1419,7 +1769,7 @@ func (x *RestoreRetiredResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreRetiredResponse.ProtoReflect.Descriptor instead.
 func (*RestoreRetiredResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 type ListQuarantinedRequest struct {
@@ -1435,7 +1785,7 @@ type ListQuarantinedRequest struct {
 
 func (x *ListQuarantinedRequest) Reset() {
 	*x = ListQuarantinedRequest{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[18]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1797,7 @@ func (x *ListQuarantinedRequest) String() string {
 func (*ListQuarantinedRequest) ProtoMessage() {}
 
 func (x *ListQuarantinedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[18]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1810,7 @@ func (x *ListQuarantinedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQuarantinedRequest.ProtoReflect.Descriptor instead.
 func (*ListQuarantinedRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListQuarantinedRequest) GetTenantId() int64 {
@@ -1503,7 +1853,7 @@ type QuarantinedRecord struct {
 
 func (x *QuarantinedRecord) Reset() {
 	*x = QuarantinedRecord{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[19]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1865,7 @@ func (x *QuarantinedRecord) String() string {
 func (*QuarantinedRecord) ProtoMessage() {}
 
 func (x *QuarantinedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[19]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1878,7 @@ func (x *QuarantinedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantinedRecord.ProtoReflect.Descriptor instead.
 func (*QuarantinedRecord) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *QuarantinedRecord) GetTaskId() string {
@@ -1562,7 +1912,7 @@ type ListQuarantinedResponse struct {
 
 func (x *ListQuarantinedResponse) Reset() {
 	*x = ListQuarantinedResponse{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[20]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1574,7 +1924,7 @@ func (x *ListQuarantinedResponse) String() string {
 func (*ListQuarantinedResponse) ProtoMessage() {}
 
 func (x *ListQuarantinedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[20]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1587,7 +1937,7 @@ func (x *ListQuarantinedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQuarantinedResponse.ProtoReflect.Descriptor instead.
 func (*ListQuarantinedResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListQuarantinedResponse) GetRecords() []*QuarantinedRecord {
@@ -1616,7 +1966,7 @@ type RetryQuarantinedRequest struct {
 
 func (x *RetryQuarantinedRequest) Reset() {
 	*x = RetryQuarantinedRequest{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[21]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +1978,7 @@ func (x *RetryQuarantinedRequest) String() string {
 func (*RetryQuarantinedRequest) ProtoMessage() {}
 
 func (x *RetryQuarantinedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[21]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +1991,7 @@ func (x *RetryQuarantinedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryQuarantinedRequest.ProtoReflect.Descriptor instead.
 func (*RetryQuarantinedRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RetryQuarantinedRequest) GetKey() string {
@@ -1682,7 +2032,7 @@ type RetryQuarantinedResponse struct {
 
 func (x *RetryQuarantinedResponse) Reset() {
 	*x = RetryQuarantinedResponse{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[22]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +2044,7 @@ func (x *RetryQuarantinedResponse) String() string {
 func (*RetryQuarantinedResponse) ProtoMessage() {}
 
 func (x *RetryQuarantinedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[22]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +2057,7 @@ func (x *RetryQuarantinedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryQuarantinedResponse.ProtoReflect.Descriptor instead.
 func (*RetryQuarantinedResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RetryQuarantinedResponse) GetReopened() int32 {
@@ -1728,7 +2078,7 @@ type ExplainRecordRequest struct {
 
 func (x *ExplainRecordRequest) Reset() {
 	*x = ExplainRecordRequest{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[23]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1740,7 +2090,7 @@ func (x *ExplainRecordRequest) String() string {
 func (*ExplainRecordRequest) ProtoMessage() {}
 
 func (x *ExplainRecordRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[23]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1753,7 +2103,7 @@ func (x *ExplainRecordRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRecordRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRecordRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExplainRecordRequest) GetKey() string {
@@ -1807,7 +2157,7 @@ type ExplainRecordResponse struct {
 
 func (x *ExplainRecordResponse) Reset() {
 	*x = ExplainRecordResponse{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[24]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +2169,7 @@ func (x *ExplainRecordResponse) String() string {
 func (*ExplainRecordResponse) ProtoMessage() {}
 
 func (x *ExplainRecordResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[24]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +2182,7 @@ func (x *ExplainRecordResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRecordResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRecordResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExplainRecordResponse) GetFound() bool {
@@ -1957,7 +2307,7 @@ type DeliveryReceipt struct {
 
 func (x *DeliveryReceipt) Reset() {
 	*x = DeliveryReceipt{}
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[25]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2319,7 @@ func (x *DeliveryReceipt) String() string {
 func (*DeliveryReceipt) ProtoMessage() {}
 
 func (x *DeliveryReceipt) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[25]
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2332,7 @@ func (x *DeliveryReceipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliveryReceipt.ProtoReflect.Descriptor instead.
 func (*DeliveryReceipt) Descriptor() ([]byte, []int) {
-	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeliveryReceipt) GetOutcome() string {
@@ -2034,11 +2384,72 @@ func (x *DeliveryReceipt) GetReceivedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+type ListEvidenceResponse_Word struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Key     string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Outcome string                 `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// A snapshot, an absence proof or an undecidable word.
+	Word          *v1.Envelope `protobuf:"bytes,3,opt,name=word,proto3" json:"word,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEvidenceResponse_Word) Reset() {
+	*x = ListEvidenceResponse_Word{}
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEvidenceResponse_Word) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEvidenceResponse_Word) ProtoMessage() {}
+
+func (x *ListEvidenceResponse_Word) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_consumer_v1_admin_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEvidenceResponse_Word.ProtoReflect.Descriptor instead.
+func (*ListEvidenceResponse_Word) Descriptor() ([]byte, []int) {
+	return file_lockstep_consumer_v1_admin_proto_rawDescGZIP(), []int{9, 0}
+}
+
+func (x *ListEvidenceResponse_Word) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ListEvidenceResponse_Word) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *ListEvidenceResponse_Word) GetWord() *v1.Envelope {
+	if x != nil {
+		return x.Word
+	}
+	return nil
+}
+
 var File_lockstep_consumer_v1_admin_proto protoreflect.FileDescriptor
 
 const file_lockstep_consumer_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	" lockstep/consumer/v1/admin.proto\x12\x14lockstep.consumer.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$lockstep/evidence/v1/documents.proto\"\xdd\b\n" +
+	" lockstep/consumer/v1/admin.proto\x12\x14lockstep.consumer.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$lockstep/evidence/v1/documents.proto\"\x86\t\n" +
 	"\x04Work\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\x03R\btenantId\x12#\n" +
@@ -2076,7 +2487,8 @@ const file_lockstep_consumer_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"updated_at\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x125\n" +
 	"\bended_at\x18\x1b \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12'\n" +
-	"\x0fwaiting_because\x18\x1c \x01(\tR\x0ewaitingBecause\"\xc8\x01\n" +
+	"\x0fwaiting_because\x18\x1c \x01(\tR\x0ewaitingBecause\x12'\n" +
+	"\x0fscanned_percent\x18\x1d \x01(\x01R\x0escannedPercent\"\xc8\x01\n" +
 	"\x0fListWorkRequest\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\x03R\btenantId\x12#\n" +
 	"\rcollection_id\x18\x02 \x01(\tR\fcollectionId\x127\n" +
@@ -2124,6 +2536,36 @@ const file_lockstep_consumer_v1_admin_proto_rawDesc = "" +
 	"\x0e_local_deleted\"y\n" +
 	"\x14ListOutcomesResponse\x129\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x1d.lockstep.consumer.v1.OutcomeR\boutcomes\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"j\n" +
+	"\x13ListEvidenceRequest\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"\xe7\x02\n" +
+	"\x14ListEvidenceResponse\x12@\n" +
+	"\vinstruction\x18\x01 \x01(\v2\x1e.lockstep.evidence.v1.EnvelopeR\vinstruction\x126\n" +
+	"\x06report\x18\x02 \x01(\v2\x1e.lockstep.evidence.v1.EnvelopeR\x06report\x12E\n" +
+	"\x05words\x18\x03 \x03(\v2/.lockstep.consumer.v1.ListEvidenceResponse.WordR\x05words\x12&\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\x1af\n" +
+	"\x04Word\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
+	"\aoutcome\x18\x02 \x01(\tR\aoutcome\x122\n" +
+	"\x04word\x18\x03 \x01(\v2\x1e.lockstep.evidence.v1.EnvelopeR\x04word\"\x96\x01\n" +
+	"\x16ListCollectionsRequest\x12\x1b\n" +
+	"\ttenant_id\x18\x01 \x01(\x03R\btenantId\x12#\n" +
+	"\rcollection_id\x18\x02 \x01(\tR\fcollectionId\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\"\x8b\x02\n" +
+	"\x10CollectionStatus\x12\x1b\n" +
+	"\ttenant_id\x18\x01 \x01(\x03R\btenantId\x12#\n" +
+	"\rcollection_id\x18\x02 \x01(\tR\fcollectionId\x12B\n" +
+	"\x0fproven_equal_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\rprovenEqualAt\x12\x1b\n" +
+	"\tproven_by\x18\x04 \x01(\tR\bprovenBy\x122\n" +
+	"\x06newest\x18\x05 \x01(\v2\x1a.lockstep.consumer.v1.WorkR\x06newest\x12 \n" +
+	"\vquarantined\x18\x06 \x01(\x03R\vquarantined\"\x8b\x01\n" +
+	"\x17ListCollectionsResponse\x12H\n" +
+	"\vcollections\x18\x01 \x03(\v2&.lockstep.consumer.v1.CollectionStatusR\vcollections\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"C\n" +
 	"\x10PauseWorkRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x16\n" +
@@ -2227,13 +2669,14 @@ const file_lockstep_consumer_v1_admin_proto_rawDesc = "" +
 	"\x14WORK_STATE_COMPLETED\x10\x05\x12\x16\n" +
 	"\x12WORK_STATE_PARTIAL\x10\x06\x12\x15\n" +
 	"\x11WORK_STATE_FAILED\x10\a\x12\x18\n" +
-	"\x14WORK_STATE_CANCELLED\x10\b2\xc1\n" +
-	"\n" +
+	"\x14WORK_STATE_CANCELLED\x10\b2\xd8\f\n" +
 	"\fAdminService\x12k\n" +
 	"\bListWork\x12%.lockstep.consumer.v1.ListWorkRequest\x1a&.lockstep.consumer.v1.ListWorkResponse\"\x10\x82\xd3\xe4\x93\x02\n" +
 	"\x12\b/v1/work\x12r\n" +
 	"\aGetWork\x12$.lockstep.consumer.v1.GetWorkRequest\x1a%.lockstep.consumer.v1.GetWorkResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/work/{task_id}\x12\x8a\x01\n" +
-	"\fListOutcomes\x12).lockstep.consumer.v1.ListOutcomesRequest\x1a*.lockstep.consumer.v1.ListOutcomesResponse\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/work/{task_id}/outcomes\x12\x81\x01\n" +
+	"\fListOutcomes\x12).lockstep.consumer.v1.ListOutcomesRequest\x1a*.lockstep.consumer.v1.ListOutcomesResponse\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/work/{task_id}/outcomes\x12\x8a\x01\n" +
+	"\fListEvidence\x12).lockstep.consumer.v1.ListEvidenceRequest\x1a*.lockstep.consumer.v1.ListEvidenceResponse\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/work/{task_id}/evidence\x12\x87\x01\n" +
+	"\x0fListCollections\x12,.lockstep.consumer.v1.ListCollectionsRequest\x1a-.lockstep.consumer.v1.ListCollectionsResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/collections\x12\x81\x01\n" +
 	"\tPauseWork\x12&.lockstep.consumer.v1.PauseWorkRequest\x1a'.lockstep.consumer.v1.PauseWorkResponse\"#\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/work/{task_id}:pause\x12\x85\x01\n" +
 	"\n" +
 	"ResumeWork\x12'.lockstep.consumer.v1.ResumeWorkRequest\x1a(.lockstep.consumer.v1.ResumeWorkResponse\"$\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/work/{task_id}:resume\x12w\n" +
@@ -2258,95 +2701,113 @@ func file_lockstep_consumer_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_lockstep_consumer_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_lockstep_consumer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_lockstep_consumer_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_lockstep_consumer_v1_admin_proto_goTypes = []any{
-	(WorkState)(0),                   // 0: lockstep.consumer.v1.WorkState
-	(*Work)(nil),                     // 1: lockstep.consumer.v1.Work
-	(*ListWorkRequest)(nil),          // 2: lockstep.consumer.v1.ListWorkRequest
-	(*ListWorkResponse)(nil),         // 3: lockstep.consumer.v1.ListWorkResponse
-	(*GetWorkRequest)(nil),           // 4: lockstep.consumer.v1.GetWorkRequest
-	(*GetWorkResponse)(nil),          // 5: lockstep.consumer.v1.GetWorkResponse
-	(*ListOutcomesRequest)(nil),      // 6: lockstep.consumer.v1.ListOutcomesRequest
-	(*Outcome)(nil),                  // 7: lockstep.consumer.v1.Outcome
-	(*ListOutcomesResponse)(nil),     // 8: lockstep.consumer.v1.ListOutcomesResponse
-	(*PauseWorkRequest)(nil),         // 9: lockstep.consumer.v1.PauseWorkRequest
-	(*PauseWorkResponse)(nil),        // 10: lockstep.consumer.v1.PauseWorkResponse
-	(*ResumeWorkRequest)(nil),        // 11: lockstep.consumer.v1.ResumeWorkRequest
-	(*ResumeWorkResponse)(nil),       // 12: lockstep.consumer.v1.ResumeWorkResponse
-	(*ListRetiredRequest)(nil),       // 13: lockstep.consumer.v1.ListRetiredRequest
-	(*RetiredRow)(nil),               // 14: lockstep.consumer.v1.RetiredRow
-	(*HighWater)(nil),                // 15: lockstep.consumer.v1.HighWater
-	(*ListRetiredResponse)(nil),      // 16: lockstep.consumer.v1.ListRetiredResponse
-	(*RestoreRetiredRequest)(nil),    // 17: lockstep.consumer.v1.RestoreRetiredRequest
-	(*RestoreRetiredResponse)(nil),   // 18: lockstep.consumer.v1.RestoreRetiredResponse
-	(*ListQuarantinedRequest)(nil),   // 19: lockstep.consumer.v1.ListQuarantinedRequest
-	(*QuarantinedRecord)(nil),        // 20: lockstep.consumer.v1.QuarantinedRecord
-	(*ListQuarantinedResponse)(nil),  // 21: lockstep.consumer.v1.ListQuarantinedResponse
-	(*RetryQuarantinedRequest)(nil),  // 22: lockstep.consumer.v1.RetryQuarantinedRequest
-	(*RetryQuarantinedResponse)(nil), // 23: lockstep.consumer.v1.RetryQuarantinedResponse
-	(*ExplainRecordRequest)(nil),     // 24: lockstep.consumer.v1.ExplainRecordRequest
-	(*ExplainRecordResponse)(nil),    // 25: lockstep.consumer.v1.ExplainRecordResponse
-	(*DeliveryReceipt)(nil),          // 26: lockstep.consumer.v1.DeliveryReceipt
-	(v1.Scope)(0),                    // 27: lockstep.evidence.v1.Scope
-	(v1.Mode)(0),                     // 28: lockstep.evidence.v1.Mode
-	(v1.Phase)(0),                    // 29: lockstep.evidence.v1.Phase
-	(*timestamppb.Timestamp)(nil),    // 30: google.protobuf.Timestamp
-	(*v1.ClassCount)(nil),            // 31: lockstep.evidence.v1.ClassCount
+	(WorkState)(0),                    // 0: lockstep.consumer.v1.WorkState
+	(*Work)(nil),                      // 1: lockstep.consumer.v1.Work
+	(*ListWorkRequest)(nil),           // 2: lockstep.consumer.v1.ListWorkRequest
+	(*ListWorkResponse)(nil),          // 3: lockstep.consumer.v1.ListWorkResponse
+	(*GetWorkRequest)(nil),            // 4: lockstep.consumer.v1.GetWorkRequest
+	(*GetWorkResponse)(nil),           // 5: lockstep.consumer.v1.GetWorkResponse
+	(*ListOutcomesRequest)(nil),       // 6: lockstep.consumer.v1.ListOutcomesRequest
+	(*Outcome)(nil),                   // 7: lockstep.consumer.v1.Outcome
+	(*ListOutcomesResponse)(nil),      // 8: lockstep.consumer.v1.ListOutcomesResponse
+	(*ListEvidenceRequest)(nil),       // 9: lockstep.consumer.v1.ListEvidenceRequest
+	(*ListEvidenceResponse)(nil),      // 10: lockstep.consumer.v1.ListEvidenceResponse
+	(*ListCollectionsRequest)(nil),    // 11: lockstep.consumer.v1.ListCollectionsRequest
+	(*CollectionStatus)(nil),          // 12: lockstep.consumer.v1.CollectionStatus
+	(*ListCollectionsResponse)(nil),   // 13: lockstep.consumer.v1.ListCollectionsResponse
+	(*PauseWorkRequest)(nil),          // 14: lockstep.consumer.v1.PauseWorkRequest
+	(*PauseWorkResponse)(nil),         // 15: lockstep.consumer.v1.PauseWorkResponse
+	(*ResumeWorkRequest)(nil),         // 16: lockstep.consumer.v1.ResumeWorkRequest
+	(*ResumeWorkResponse)(nil),        // 17: lockstep.consumer.v1.ResumeWorkResponse
+	(*ListRetiredRequest)(nil),        // 18: lockstep.consumer.v1.ListRetiredRequest
+	(*RetiredRow)(nil),                // 19: lockstep.consumer.v1.RetiredRow
+	(*HighWater)(nil),                 // 20: lockstep.consumer.v1.HighWater
+	(*ListRetiredResponse)(nil),       // 21: lockstep.consumer.v1.ListRetiredResponse
+	(*RestoreRetiredRequest)(nil),     // 22: lockstep.consumer.v1.RestoreRetiredRequest
+	(*RestoreRetiredResponse)(nil),    // 23: lockstep.consumer.v1.RestoreRetiredResponse
+	(*ListQuarantinedRequest)(nil),    // 24: lockstep.consumer.v1.ListQuarantinedRequest
+	(*QuarantinedRecord)(nil),         // 25: lockstep.consumer.v1.QuarantinedRecord
+	(*ListQuarantinedResponse)(nil),   // 26: lockstep.consumer.v1.ListQuarantinedResponse
+	(*RetryQuarantinedRequest)(nil),   // 27: lockstep.consumer.v1.RetryQuarantinedRequest
+	(*RetryQuarantinedResponse)(nil),  // 28: lockstep.consumer.v1.RetryQuarantinedResponse
+	(*ExplainRecordRequest)(nil),      // 29: lockstep.consumer.v1.ExplainRecordRequest
+	(*ExplainRecordResponse)(nil),     // 30: lockstep.consumer.v1.ExplainRecordResponse
+	(*DeliveryReceipt)(nil),           // 31: lockstep.consumer.v1.DeliveryReceipt
+	(*ListEvidenceResponse_Word)(nil), // 32: lockstep.consumer.v1.ListEvidenceResponse.Word
+	(v1.Scope)(0),                     // 33: lockstep.evidence.v1.Scope
+	(v1.Mode)(0),                      // 34: lockstep.evidence.v1.Mode
+	(v1.Phase)(0),                     // 35: lockstep.evidence.v1.Phase
+	(*timestamppb.Timestamp)(nil),     // 36: google.protobuf.Timestamp
+	(*v1.ClassCount)(nil),             // 37: lockstep.evidence.v1.ClassCount
+	(*v1.Envelope)(nil),               // 38: lockstep.evidence.v1.Envelope
 }
 var file_lockstep_consumer_v1_admin_proto_depIdxs = []int32{
-	27, // 0: lockstep.consumer.v1.Work.scope:type_name -> lockstep.evidence.v1.Scope
-	28, // 1: lockstep.consumer.v1.Work.mode:type_name -> lockstep.evidence.v1.Mode
+	33, // 0: lockstep.consumer.v1.Work.scope:type_name -> lockstep.evidence.v1.Scope
+	34, // 1: lockstep.consumer.v1.Work.mode:type_name -> lockstep.evidence.v1.Mode
 	0,  // 2: lockstep.consumer.v1.Work.state:type_name -> lockstep.consumer.v1.WorkState
-	29, // 3: lockstep.consumer.v1.Work.phase:type_name -> lockstep.evidence.v1.Phase
-	30, // 4: lockstep.consumer.v1.Work.due_at:type_name -> google.protobuf.Timestamp
-	30, // 5: lockstep.consumer.v1.Work.lease_until:type_name -> google.protobuf.Timestamp
-	31, // 6: lockstep.consumer.v1.Work.counts:type_name -> lockstep.evidence.v1.ClassCount
-	30, // 7: lockstep.consumer.v1.Work.created_at:type_name -> google.protobuf.Timestamp
-	30, // 8: lockstep.consumer.v1.Work.updated_at:type_name -> google.protobuf.Timestamp
-	30, // 9: lockstep.consumer.v1.Work.ended_at:type_name -> google.protobuf.Timestamp
+	35, // 3: lockstep.consumer.v1.Work.phase:type_name -> lockstep.evidence.v1.Phase
+	36, // 4: lockstep.consumer.v1.Work.due_at:type_name -> google.protobuf.Timestamp
+	36, // 5: lockstep.consumer.v1.Work.lease_until:type_name -> google.protobuf.Timestamp
+	37, // 6: lockstep.consumer.v1.Work.counts:type_name -> lockstep.evidence.v1.ClassCount
+	36, // 7: lockstep.consumer.v1.Work.created_at:type_name -> google.protobuf.Timestamp
+	36, // 8: lockstep.consumer.v1.Work.updated_at:type_name -> google.protobuf.Timestamp
+	36, // 9: lockstep.consumer.v1.Work.ended_at:type_name -> google.protobuf.Timestamp
 	0,  // 10: lockstep.consumer.v1.ListWorkRequest.states:type_name -> lockstep.consumer.v1.WorkState
 	1,  // 11: lockstep.consumer.v1.ListWorkResponse.work:type_name -> lockstep.consumer.v1.Work
 	1,  // 12: lockstep.consumer.v1.GetWorkResponse.work:type_name -> lockstep.consumer.v1.Work
-	30, // 13: lockstep.consumer.v1.Outcome.found_at:type_name -> google.protobuf.Timestamp
-	30, // 14: lockstep.consumer.v1.Outcome.updated_at:type_name -> google.protobuf.Timestamp
+	36, // 13: lockstep.consumer.v1.Outcome.found_at:type_name -> google.protobuf.Timestamp
+	36, // 14: lockstep.consumer.v1.Outcome.updated_at:type_name -> google.protobuf.Timestamp
 	7,  // 15: lockstep.consumer.v1.ListOutcomesResponse.outcomes:type_name -> lockstep.consumer.v1.Outcome
-	1,  // 16: lockstep.consumer.v1.PauseWorkResponse.work:type_name -> lockstep.consumer.v1.Work
-	1,  // 17: lockstep.consumer.v1.ResumeWorkResponse.work:type_name -> lockstep.consumer.v1.Work
-	30, // 18: lockstep.consumer.v1.RetiredRow.retired_at:type_name -> google.protobuf.Timestamp
-	15, // 19: lockstep.consumer.v1.RetiredRow.floor:type_name -> lockstep.consumer.v1.HighWater
-	14, // 20: lockstep.consumer.v1.ListRetiredResponse.rows:type_name -> lockstep.consumer.v1.RetiredRow
-	7,  // 21: lockstep.consumer.v1.QuarantinedRecord.outcome:type_name -> lockstep.consumer.v1.Outcome
-	20, // 22: lockstep.consumer.v1.ListQuarantinedResponse.records:type_name -> lockstep.consumer.v1.QuarantinedRecord
-	30, // 23: lockstep.consumer.v1.ExplainRecordResponse.retired_at:type_name -> google.protobuf.Timestamp
-	30, // 24: lockstep.consumer.v1.ExplainRecordResponse.created_at:type_name -> google.protobuf.Timestamp
-	15, // 25: lockstep.consumer.v1.ExplainRecordResponse.high_water:type_name -> lockstep.consumer.v1.HighWater
-	26, // 26: lockstep.consumer.v1.ExplainRecordResponse.last_delivery:type_name -> lockstep.consumer.v1.DeliveryReceipt
-	30, // 27: lockstep.consumer.v1.DeliveryReceipt.received_at:type_name -> google.protobuf.Timestamp
-	2,  // 28: lockstep.consumer.v1.AdminService.ListWork:input_type -> lockstep.consumer.v1.ListWorkRequest
-	4,  // 29: lockstep.consumer.v1.AdminService.GetWork:input_type -> lockstep.consumer.v1.GetWorkRequest
-	6,  // 30: lockstep.consumer.v1.AdminService.ListOutcomes:input_type -> lockstep.consumer.v1.ListOutcomesRequest
-	9,  // 31: lockstep.consumer.v1.AdminService.PauseWork:input_type -> lockstep.consumer.v1.PauseWorkRequest
-	11, // 32: lockstep.consumer.v1.AdminService.ResumeWork:input_type -> lockstep.consumer.v1.ResumeWorkRequest
-	13, // 33: lockstep.consumer.v1.AdminService.ListRetired:input_type -> lockstep.consumer.v1.ListRetiredRequest
-	17, // 34: lockstep.consumer.v1.AdminService.RestoreRetired:input_type -> lockstep.consumer.v1.RestoreRetiredRequest
-	19, // 35: lockstep.consumer.v1.AdminService.ListQuarantined:input_type -> lockstep.consumer.v1.ListQuarantinedRequest
-	22, // 36: lockstep.consumer.v1.AdminService.RetryQuarantined:input_type -> lockstep.consumer.v1.RetryQuarantinedRequest
-	24, // 37: lockstep.consumer.v1.AdminService.ExplainRecord:input_type -> lockstep.consumer.v1.ExplainRecordRequest
-	3,  // 38: lockstep.consumer.v1.AdminService.ListWork:output_type -> lockstep.consumer.v1.ListWorkResponse
-	5,  // 39: lockstep.consumer.v1.AdminService.GetWork:output_type -> lockstep.consumer.v1.GetWorkResponse
-	8,  // 40: lockstep.consumer.v1.AdminService.ListOutcomes:output_type -> lockstep.consumer.v1.ListOutcomesResponse
-	10, // 41: lockstep.consumer.v1.AdminService.PauseWork:output_type -> lockstep.consumer.v1.PauseWorkResponse
-	12, // 42: lockstep.consumer.v1.AdminService.ResumeWork:output_type -> lockstep.consumer.v1.ResumeWorkResponse
-	16, // 43: lockstep.consumer.v1.AdminService.ListRetired:output_type -> lockstep.consumer.v1.ListRetiredResponse
-	18, // 44: lockstep.consumer.v1.AdminService.RestoreRetired:output_type -> lockstep.consumer.v1.RestoreRetiredResponse
-	21, // 45: lockstep.consumer.v1.AdminService.ListQuarantined:output_type -> lockstep.consumer.v1.ListQuarantinedResponse
-	23, // 46: lockstep.consumer.v1.AdminService.RetryQuarantined:output_type -> lockstep.consumer.v1.RetryQuarantinedResponse
-	25, // 47: lockstep.consumer.v1.AdminService.ExplainRecord:output_type -> lockstep.consumer.v1.ExplainRecordResponse
-	38, // [38:48] is the sub-list for method output_type
-	28, // [28:38] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	38, // 16: lockstep.consumer.v1.ListEvidenceResponse.instruction:type_name -> lockstep.evidence.v1.Envelope
+	38, // 17: lockstep.consumer.v1.ListEvidenceResponse.report:type_name -> lockstep.evidence.v1.Envelope
+	32, // 18: lockstep.consumer.v1.ListEvidenceResponse.words:type_name -> lockstep.consumer.v1.ListEvidenceResponse.Word
+	36, // 19: lockstep.consumer.v1.CollectionStatus.proven_equal_at:type_name -> google.protobuf.Timestamp
+	1,  // 20: lockstep.consumer.v1.CollectionStatus.newest:type_name -> lockstep.consumer.v1.Work
+	12, // 21: lockstep.consumer.v1.ListCollectionsResponse.collections:type_name -> lockstep.consumer.v1.CollectionStatus
+	1,  // 22: lockstep.consumer.v1.PauseWorkResponse.work:type_name -> lockstep.consumer.v1.Work
+	1,  // 23: lockstep.consumer.v1.ResumeWorkResponse.work:type_name -> lockstep.consumer.v1.Work
+	36, // 24: lockstep.consumer.v1.RetiredRow.retired_at:type_name -> google.protobuf.Timestamp
+	20, // 25: lockstep.consumer.v1.RetiredRow.floor:type_name -> lockstep.consumer.v1.HighWater
+	19, // 26: lockstep.consumer.v1.ListRetiredResponse.rows:type_name -> lockstep.consumer.v1.RetiredRow
+	7,  // 27: lockstep.consumer.v1.QuarantinedRecord.outcome:type_name -> lockstep.consumer.v1.Outcome
+	25, // 28: lockstep.consumer.v1.ListQuarantinedResponse.records:type_name -> lockstep.consumer.v1.QuarantinedRecord
+	36, // 29: lockstep.consumer.v1.ExplainRecordResponse.retired_at:type_name -> google.protobuf.Timestamp
+	36, // 30: lockstep.consumer.v1.ExplainRecordResponse.created_at:type_name -> google.protobuf.Timestamp
+	20, // 31: lockstep.consumer.v1.ExplainRecordResponse.high_water:type_name -> lockstep.consumer.v1.HighWater
+	31, // 32: lockstep.consumer.v1.ExplainRecordResponse.last_delivery:type_name -> lockstep.consumer.v1.DeliveryReceipt
+	36, // 33: lockstep.consumer.v1.DeliveryReceipt.received_at:type_name -> google.protobuf.Timestamp
+	38, // 34: lockstep.consumer.v1.ListEvidenceResponse.Word.word:type_name -> lockstep.evidence.v1.Envelope
+	2,  // 35: lockstep.consumer.v1.AdminService.ListWork:input_type -> lockstep.consumer.v1.ListWorkRequest
+	4,  // 36: lockstep.consumer.v1.AdminService.GetWork:input_type -> lockstep.consumer.v1.GetWorkRequest
+	6,  // 37: lockstep.consumer.v1.AdminService.ListOutcomes:input_type -> lockstep.consumer.v1.ListOutcomesRequest
+	9,  // 38: lockstep.consumer.v1.AdminService.ListEvidence:input_type -> lockstep.consumer.v1.ListEvidenceRequest
+	11, // 39: lockstep.consumer.v1.AdminService.ListCollections:input_type -> lockstep.consumer.v1.ListCollectionsRequest
+	14, // 40: lockstep.consumer.v1.AdminService.PauseWork:input_type -> lockstep.consumer.v1.PauseWorkRequest
+	16, // 41: lockstep.consumer.v1.AdminService.ResumeWork:input_type -> lockstep.consumer.v1.ResumeWorkRequest
+	18, // 42: lockstep.consumer.v1.AdminService.ListRetired:input_type -> lockstep.consumer.v1.ListRetiredRequest
+	22, // 43: lockstep.consumer.v1.AdminService.RestoreRetired:input_type -> lockstep.consumer.v1.RestoreRetiredRequest
+	24, // 44: lockstep.consumer.v1.AdminService.ListQuarantined:input_type -> lockstep.consumer.v1.ListQuarantinedRequest
+	27, // 45: lockstep.consumer.v1.AdminService.RetryQuarantined:input_type -> lockstep.consumer.v1.RetryQuarantinedRequest
+	29, // 46: lockstep.consumer.v1.AdminService.ExplainRecord:input_type -> lockstep.consumer.v1.ExplainRecordRequest
+	3,  // 47: lockstep.consumer.v1.AdminService.ListWork:output_type -> lockstep.consumer.v1.ListWorkResponse
+	5,  // 48: lockstep.consumer.v1.AdminService.GetWork:output_type -> lockstep.consumer.v1.GetWorkResponse
+	8,  // 49: lockstep.consumer.v1.AdminService.ListOutcomes:output_type -> lockstep.consumer.v1.ListOutcomesResponse
+	10, // 50: lockstep.consumer.v1.AdminService.ListEvidence:output_type -> lockstep.consumer.v1.ListEvidenceResponse
+	13, // 51: lockstep.consumer.v1.AdminService.ListCollections:output_type -> lockstep.consumer.v1.ListCollectionsResponse
+	15, // 52: lockstep.consumer.v1.AdminService.PauseWork:output_type -> lockstep.consumer.v1.PauseWorkResponse
+	17, // 53: lockstep.consumer.v1.AdminService.ResumeWork:output_type -> lockstep.consumer.v1.ResumeWorkResponse
+	21, // 54: lockstep.consumer.v1.AdminService.ListRetired:output_type -> lockstep.consumer.v1.ListRetiredResponse
+	23, // 55: lockstep.consumer.v1.AdminService.RestoreRetired:output_type -> lockstep.consumer.v1.RestoreRetiredResponse
+	26, // 56: lockstep.consumer.v1.AdminService.ListQuarantined:output_type -> lockstep.consumer.v1.ListQuarantinedResponse
+	28, // 57: lockstep.consumer.v1.AdminService.RetryQuarantined:output_type -> lockstep.consumer.v1.RetryQuarantinedResponse
+	30, // 58: lockstep.consumer.v1.AdminService.ExplainRecord:output_type -> lockstep.consumer.v1.ExplainRecordResponse
+	47, // [47:59] is the sub-list for method output_type
+	35, // [35:47] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_lockstep_consumer_v1_admin_proto_init() }
@@ -2361,7 +2822,7 @@ func file_lockstep_consumer_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lockstep_consumer_v1_admin_proto_rawDesc), len(file_lockstep_consumer_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,8 @@ const (
 	AdminService_ListWork_FullMethodName         = "/lockstep.consumer.v1.AdminService/ListWork"
 	AdminService_GetWork_FullMethodName          = "/lockstep.consumer.v1.AdminService/GetWork"
 	AdminService_ListOutcomes_FullMethodName     = "/lockstep.consumer.v1.AdminService/ListOutcomes"
+	AdminService_ListEvidence_FullMethodName     = "/lockstep.consumer.v1.AdminService/ListEvidence"
+	AdminService_ListCollections_FullMethodName  = "/lockstep.consumer.v1.AdminService/ListCollections"
 	AdminService_PauseWork_FullMethodName        = "/lockstep.consumer.v1.AdminService/PauseWork"
 	AdminService_ResumeWork_FullMethodName       = "/lockstep.consumer.v1.AdminService/ResumeWork"
 	AdminService_ListRetired_FullMethodName      = "/lockstep.consumer.v1.AdminService/ListRetired"
@@ -42,6 +44,12 @@ type AdminServiceClient interface {
 	GetWork(ctx context.Context, in *GetWorkRequest, opts ...grpc.CallOption) (*GetWorkResponse, error)
 	// The outcome ledger of a task, in key order, keyset paging.
 	ListOutcomes(ctx context.Context, in *ListOutcomesRequest, opts ...grpc.CallOption) (*ListOutcomesResponse, error)
+	// The signed words behind a task, as they came: its instruction, its report, and
+	// the snapshot or proof behind each effect, in key order, keyset paging. The
+	// words hold content: for operators.
+	ListEvidence(ctx context.Context, in *ListEvidenceRequest, opts ...grpc.CallOption) (*ListEvidenceResponse, error)
+	// Every scope that ever had work, by tenant and collection, and how it stands.
+	ListCollections(ctx context.Context, in *ListCollectionsRequest, opts ...grpc.CallOption) (*ListCollectionsResponse, error)
 	// A paused task keeps its checkpoint and reports WAITING.
 	PauseWork(ctx context.Context, in *PauseWorkRequest, opts ...grpc.CallOption) (*PauseWorkResponse, error)
 	ResumeWork(ctx context.Context, in *ResumeWorkRequest, opts ...grpc.CallOption) (*ResumeWorkResponse, error)
@@ -90,6 +98,26 @@ func (c *adminServiceClient) ListOutcomes(ctx context.Context, in *ListOutcomesR
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListOutcomesResponse)
 	err := c.cc.Invoke(ctx, AdminService_ListOutcomes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListEvidence(ctx context.Context, in *ListEvidenceRequest, opts ...grpc.CallOption) (*ListEvidenceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListEvidenceResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListEvidence_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListCollections(ctx context.Context, in *ListCollectionsRequest, opts ...grpc.CallOption) (*ListCollectionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListCollectionsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListCollections_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -175,6 +203,12 @@ type AdminServiceServer interface {
 	GetWork(context.Context, *GetWorkRequest) (*GetWorkResponse, error)
 	// The outcome ledger of a task, in key order, keyset paging.
 	ListOutcomes(context.Context, *ListOutcomesRequest) (*ListOutcomesResponse, error)
+	// The signed words behind a task, as they came: its instruction, its report, and
+	// the snapshot or proof behind each effect, in key order, keyset paging. The
+	// words hold content: for operators.
+	ListEvidence(context.Context, *ListEvidenceRequest) (*ListEvidenceResponse, error)
+	// Every scope that ever had work, by tenant and collection, and how it stands.
+	ListCollections(context.Context, *ListCollectionsRequest) (*ListCollectionsResponse, error)
 	// A paused task keeps its checkpoint and reports WAITING.
 	PauseWork(context.Context, *PauseWorkRequest) (*PauseWorkResponse, error)
 	ResumeWork(context.Context, *ResumeWorkRequest) (*ResumeWorkResponse, error)
@@ -207,6 +241,12 @@ func (UnimplementedAdminServiceServer) GetWork(context.Context, *GetWorkRequest)
 }
 func (UnimplementedAdminServiceServer) ListOutcomes(context.Context, *ListOutcomesRequest) (*ListOutcomesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListOutcomes not implemented")
+}
+func (UnimplementedAdminServiceServer) ListEvidence(context.Context, *ListEvidenceRequest) (*ListEvidenceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListEvidence not implemented")
+}
+func (UnimplementedAdminServiceServer) ListCollections(context.Context, *ListCollectionsRequest) (*ListCollectionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListCollections not implemented")
 }
 func (UnimplementedAdminServiceServer) PauseWork(context.Context, *PauseWorkRequest) (*PauseWorkResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PauseWork not implemented")
@@ -300,6 +340,42 @@ func _AdminService_ListOutcomes_Handler(srv interface{}, ctx context.Context, de
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).ListOutcomes(ctx, req.(*ListOutcomesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListEvidence_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListEvidenceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListEvidence(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListEvidence_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListEvidence(ctx, req.(*ListEvidenceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListCollections_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListCollectionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListCollections(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListCollections_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListCollections(ctx, req.(*ListCollectionsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -448,6 +524,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListOutcomes",
 			Handler:    _AdminService_ListOutcomes_Handler,
+		},
+		{
+			MethodName: "ListEvidence",
+			Handler:    _AdminService_ListEvidence_Handler,
+		},
+		{
+			MethodName: "ListCollections",
+			Handler:    _AdminService_ListCollections_Handler,
 		},
 		{
 			MethodName: "PauseWork",

@@ -42,6 +42,8 @@ func Rules() map[string]identity.Rule {
 		consumerv1.AdminService_ListWork_FullMethodName:         identity.OperatorWith(identity.RoleViewer),
 		consumerv1.AdminService_GetWork_FullMethodName:          identity.OperatorWith(identity.RoleViewer),
 		consumerv1.AdminService_ListOutcomes_FullMethodName:     identity.OperatorWith(identity.RoleViewer),
+		consumerv1.AdminService_ListEvidence_FullMethodName:     identity.OperatorWith(identity.RoleOperator),
+		consumerv1.AdminService_ListCollections_FullMethodName:  identity.OperatorWith(identity.RoleViewer),
 		consumerv1.AdminService_ListRetired_FullMethodName:      identity.OperatorWith(identity.RoleViewer),
 		consumerv1.AdminService_ListQuarantined_FullMethodName:  identity.OperatorWith(identity.RoleViewer),
 		consumerv1.AdminService_RestoreRetired_FullMethodName:   identity.OperatorWith(identity.RoleOperator),
