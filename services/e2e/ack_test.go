@@ -54,7 +54,7 @@ func watched(t *testing.T, rows int, set func(*wire)) *wire {
 		set(w)
 	}
 	b.meddleWith(w.carry)
-	s.startCenter("", nil)
+	s.startCenter("", settings{"lease": "5m"})
 	s.startConsumer("", settings{"center": settings{"address": address}, "max_retries": 3})
 	return w
 }
@@ -349,7 +349,7 @@ func TestReports(t *testing.T) {
 	s := setup(t)
 	s.fill(form, 10)
 	s.startConsumer("", settings{"execution": settings{"enabled": false}})
-	s.startCenter("", nil)
+	s.startCenter("", settings{"lease": "5m"})
 	id := s.create(form)
 	s.await("a dispatched task", func() bool { return s.taskState(id) == "DISPATCHED" })
 	s.newerAttempt(id, 1)
