@@ -101,6 +101,27 @@ func TestAllDifferencesOfAScopeAreRefreshedWhateverLedToIt(t *testing.T) {
 	w.expect(t, 1, "refresh_source", "EXISTING_ONLY") // nobody said who asked
 }
 
+func TestWhoAskedStandsInTheRowWhereverItWasSaid(t *testing.T) {
+	for name, c := range map[string]struct{ payload, beside, want string }{
+		"in the payload":             {`{"diff_ids":[1],"trigger":"import"}`, "", "import"},
+		"beside it":                  {`{"diff_ids":[1]}`, "operator/anna", "operator/anna"},
+		"in both: beside it is said": {`{"diff_ids":[1],"trigger":"import"}`, "operator/anna", "operator/anna"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := setup(t, Options{})
+			w.insert(t, append(bill900(), paid(1, "60"))...)
+			parsed, err := w.Parse([]byte(c.payload), c.beside)
+			if err != nil || parsed.Trigger != c.want {
+				t.Fatalf("trigger %q, %v", parsed.Trigger, err)
+			}
+			if _, err := w.try(t, parsed.Payload, here); err != nil {
+				t.Fatal(err)
+			}
+			w.expect(t, 1, "refresh_source", c.want)
+		})
+	}
+}
+
 func TestBatchesOfAScopeAddUp(t *testing.T) {
 	w := setup(t, Options{})
 	w.batch = 7

@@ -101,11 +101,12 @@ func (m *month) UnmarshalJSON(text []byte) error {
 func (m month) MarshalJSON() ([]byte, error) { return fmt.Appendf(nil, `"%06d"`, int32(m)), nil }
 
 // Parse checks a request and brings it into its normal form.
-func (p *Projection) Parse(raw []byte) (refresh.Request, error) {
+func (p *Projection) Parse(raw []byte, trigger string) (refresh.Request, error) {
 	var in request
 	if err := decode(raw, &in); err != nil {
 		return refresh.Request{}, err
 	}
+	in.Trigger = cmp.Or(trigger, in.Trigger)
 	wrong := fault.New(fault.InvalidArgument, "the request can't be a refresh of bills")
 	in.normalise()
 	in.validate(wrong)

@@ -40,14 +40,14 @@ func TestParseGivesTheNormalForm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := New(Options{})
-			got, err := p.Parse([]byte(c.text))
+			got, err := p.Parse([]byte(c.text), "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got.BusinessKey != c.key || string(got.Payload) != c.payload || got.CustomKey != strings.Contains(c.payload, "business_key") {
 				t.Errorf("got  %s %s %v\nwant %s %s", got.BusinessKey, got.Payload, got.CustomKey, c.key, c.payload)
 			}
-			again, err := p.Parse(got.Payload)
+			again, err := p.Parse(got.Payload, "")
 			if err != nil || string(again.Payload) != c.payload || again.BusinessKey != c.key || string(again.Range) != string(got.Range) {
 				t.Errorf("the normal form parses to %s %s (%v)", again.BusinessKey, again.Payload, err)
 			}
@@ -108,7 +108,7 @@ func TestParseRefuses(t *testing.T) {
 		"last before first":            {review(`200`, `99`), "review.last_order_bill_id"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := New(Options{}).Parse([]byte(c.text))
+			_, err := New(Options{}).Parse([]byte(c.text), "")
 			expectReason(t, err, fault.InvalidArgument)
 			for _, field := range fault.FieldsOf(err) {
 				if field.Name == c.field {
@@ -124,7 +124,7 @@ func TestParseRefuses(t *testing.T) {
 func TestRangeOfAReviewHoldsItsBoundsAndItsTime(t *testing.T) {
 	p := New(Options{})
 	parse := func(text string) refresh.Request {
-		got, err := p.Parse([]byte(text))
+		got, err := p.Parse([]byte(text), "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -307,7 +307,7 @@ func (w *world) insert(t testing.TB, rows ...row) {
 // request makes a frozen payload.
 func (w *world) request(t testing.TB, text string) []byte {
 	t.Helper()
-	parsed, err := w.Parse([]byte(text))
+	parsed, err := w.Parse([]byte(text), "")
 	if err != nil {
 		t.Fatalf("parse %s: %v", text, err)
 	}

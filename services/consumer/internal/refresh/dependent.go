@@ -68,7 +68,8 @@ func (e *Engine) RequestDependent(ctx context.Context, tx pgx.Tx, dependents []D
 const dependentLock = "200ms"
 
 func (e *Engine) requestAll(ctx context.Context, tx pgx.Tx, dependents []Dependent, contents [][]byte) ([]Submitted, error) {
-	var out []Submitted
+	var requests []Request
+	asked := map[string]bool{}
 	for _, d := range dependents {
 		for _, s := range d.scopes(contents) {
 			payload, err := d.Payload([]Scope{s})
@@ -79,18 +80,17 @@ func (e *Engine) requestAll(ctx context.Context, tx pgx.Tx, dependents []Depende
 			if err != nil {
 				return nil, fmt.Errorf("request scope %s of %s: %w", s, d.Projection, err)
 			}
-			submitted, err := e.Submit(ctx, tx, req)
-			if err != nil {
-				return nil, err
+			// Two paths may lead to one scope.
+			if code := TaskCode(req.Projection, req.BusinessKey); !asked[code] {
+				asked[code] = true
+				requests = append(requests, req)
 			}
-			out = append(out, submitted)
 		}
 	}
-	return out, nil
+	return e.SubmitAll(ctx, tx, requests)
 }
 
-// scopes finds the scopes that contents name, each once and in one order: two
-// transactions that ask for the same ones wait for each other, and don't deadlock.
+// scopes finds the scopes that contents name, each once and in their order.
 func (d *Dependent) scopes(contents [][]byte) []Scope {
 	var out []Scope
 	for _, content := range contents {

@@ -81,8 +81,9 @@ type Projection interface {
 	Name() string
 	// Parse checks a request's JSON strictly (an unknown field or a bad value is
 	// INVALID_ARGUMENT with its fields) and gives its normal form, its range and
-	// its computed business key.
-	Parse(raw []byte) (Request, error)
+	// its computed business key. A trigger that is not empty stands for the
+	// payload's own one, and is frozen with it where the rows tell who asked.
+	Parse(raw []byte, trigger string) (Request, error)
 	// Resolve yields the scopes of a generation in their order, each once. It is
 	// called once per generation, in one transaction.
 	Resolve(ctx context.Context, tx pgx.Tx, payload []byte, yield func(Scope) error) error

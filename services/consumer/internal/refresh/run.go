@@ -280,7 +280,7 @@ func (e *Engine) workPage(ctx context.Context, keeper *claim.Keeper, j *job, unt
 // prepare holds the frozen payload to what the task stands for, asks whether the
 // stored facts allow the work, and resolves the scopes if nobody has.
 func (e *Engine) prepare(ctx context.Context, j *job) error {
-	req, err := j.projection.Parse(j.payload)
+	req, err := j.projection.Parse(j.payload, "")
 	if err != nil {
 		return fmt.Errorf("parse the frozen payload: %w", err)
 	}

@@ -86,7 +86,7 @@ func (e *Engine) Parse(in Input) (Request, error) {
 	if len(in.Payload) > maxPayload {
 		return Request{}, fault.New(fault.InvalidArgument, "the payload is larger than %d bytes", maxPayload).WithField("payload", "is too large")
 	}
-	req, err := p.Parse(in.Payload)
+	req, err := p.Parse(in.Payload, in.Trigger)
 	if err != nil {
 		return Request{}, fmt.Errorf("parse request: %w", err)
 	}
@@ -97,9 +97,6 @@ func (e *Engine) Parse(in Input) (Request, error) {
 	req.Replace = req.Replace || in.Replace
 	if in.SourceEventID != "" {
 		req.SourceEventID = in.SourceEventID
-	}
-	if in.Trigger != "" {
-		req.Trigger = in.Trigger
 	}
 	if in.BusinessKey != "" && in.BusinessKey != req.BusinessKey {
 		if req.Mode != ExistingOnly {
@@ -147,29 +144,43 @@ func (e *Engine) check(req Request) error {
 // began it with Wrap or calls Committed; otherwise the scan finds the task.
 //
 // Submitting locks the task's row until the caller commits, so several keys of
-// one transaction are best submitted in one order everywhere.
+// one transaction are best submitted together, by SubmitAll.
 func (e *Engine) Submit(ctx context.Context, tx pgx.Tx, req Request) (Submitted, error) {
-	if err := e.check(req); err != nil {
+	out, err := e.SubmitAll(ctx, tx, []Request{req})
+	if err != nil {
 		return Submitted{}, err
+	}
+	return out[0], nil
+}
+
+// SubmitAll accepts requests with different keys as Submit does: all of them, or
+// none. It takes the same few statements however many they are, and locks their
+// tasks in one order. The answers are in the order of the requests.
+func (e *Engine) SubmitAll(ctx context.Context, tx pgx.Tx, requests []Request) ([]Submitted, error) {
+	if len(requests) == 0 {
+		return nil, nil
+	}
+	b, err := e.newBatch(requests)
+	if err != nil {
+		return nil, err
 	}
 	save, err := tx.Begin(ctx)
 	if err != nil {
-		return Submitted{}, fmt.Errorf("submit %s: %w", req.Projection, err)
+		return nil, fmt.Errorf("submit %s: %w", requests[0].Projection, err)
 	}
-	out, err := e.accept(ctx, save, req)
-	if err == nil {
+	if err = b.accept(ctx, save); err == nil {
 		err = save.Commit(ctx)
 	}
 	if err != nil {
 		undo, cancel := detached(ctx)
 		defer cancel()
 		_ = save.Rollback(undo) // the connection is gone if this fails, and the transaction with it
-		return Submitted{}, fmt.Errorf("submit %s: %w", req.Projection, err)
+		return nil, fmt.Errorf("submit %s: %w", requests[0].Projection, err)
 	}
-	if wrapped, ok := tx.(*Tx); ok && out.wakes() {
-		wrapped.committed = append(wrapped.committed, out)
+	if wrapped, ok := tx.(*Tx); ok {
+		wrapped.committed = append(wrapped.committed, b.out...)
 	}
-	return out, nil
+	return b.out, nil
 }
 
 // SubmitNow accepts a request in a transaction of its own and wakes its worker.
@@ -192,84 +203,9 @@ func (e *Engine) submitQuietly(ctx context.Context, req Request) (out Submitted,
 
 func (s Submitted) wakes() bool { return s.Outcome == Created || s.Outcome == Advanced }
 
-// accept makes the task or advances its generation.
-func (e *Engine) accept(ctx context.Context, tx pgx.Tx, req Request) (Submitted, error) {
-	out := Submitted{
-		TaskID: e.newID(), TaskCode: TaskCode(req.Projection, req.BusinessKey), Projection: req.Projection,
-		BusinessKey: req.BusinessKey, Generation: 1, Outcome: Created,
-	}
-	rangeHash := sha256.Sum256(req.Range)
-	tag, err := tx.Exec(ctx, `INSERT INTO lockstep.refresh_task
-		(task_id, projection, task_code, business_key, custom_key, mode, payload, range_hash, requested_by, max_retry)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (task_code) DO NOTHING`,
-		out.TaskID, req.Projection, out.TaskCode, req.BusinessKey, req.CustomKey, req.Mode, req.Payload, rangeHash[:], req.Trigger, e.set.Retries)
-	if err != nil {
-		return Submitted{}, fmt.Errorf("make the task: %w", err)
-	}
-	if tag.RowsAffected() == 0 {
-		return e.advance(ctx, tx, req, rangeHash, out)
-	}
-	return out, noteEvent(ctx, tx, req, out)
-}
-
-// advance is a further request under a known key.
-func (e *Engine) advance(ctx context.Context, tx pgx.Tx, req Request, rangeHash [sha256.Size]byte, out Submitted) (Submitted, error) {
-	var state State
-	var mode Mode
-	var known []byte
-	var seen bool
-	err := tx.QueryRow(ctx, `SELECT task_id, state, mode, request_generation, range_hash,
-		EXISTS (SELECT FROM lockstep.refresh_event v WHERE v.task_id = t.task_id AND v.source_event_id = $2)
-		FROM lockstep.refresh_task t WHERE task_code = $1 FOR NO KEY UPDATE OF t`, out.TaskCode, req.SourceEventID).
-		Scan(&out.TaskID, &state, &mode, &out.Generation, &known, &seen)
-	if err != nil {
-		return Submitted{}, fmt.Errorf("lock the task: %w", err)
-	}
-	if req.SourceEventID != "" && !seen {
-		// The row lock may have been waited for: look again with newer eyes.
-		err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM lockstep.refresh_event WHERE task_id = $1 AND source_event_id = $2)`,
-			out.TaskID, req.SourceEventID).Scan(&seen)
-		if err != nil {
-			return Submitted{}, fmt.Errorf("look for the source event: %w", err)
-		}
-	}
-	switch {
-	case seen:
-		out.Outcome = Unchanged
-		return out, nil
-	case state == Cancelled:
-		return out.refused(fault.CancelledByOperator, "the task was cancelled; an operator can reopen it"), nil
-	case mode != req.Mode, string(known) != string(rangeHash[:]) && (req.Mode == ReviewCreate || !req.Replace):
-		return out.refused(fault.KeyRangeMismatch, "the business key stands for another range"), nil
-	}
-	out.Outcome = Advanced
-	err = tx.QueryRow(ctx, `UPDATE lockstep.refresh_task SET payload = $2, range_hash = $3, requested_by = $4, max_retry = $5, state = $6,
-		request_generation = request_generation + 1, updated_at = now(),
-		retry_count = CASE state WHEN 'RUNNING' THEN retry_count ELSE 0 END, due_at = CASE state WHEN 'RUNNING' THEN due_at ELSE now() END,
-		code = CASE state WHEN 'RUNNING' THEN code ELSE '' END, error = CASE state WHEN 'RUNNING' THEN error ELSE '' END
-		WHERE task_id = $1 RETURNING request_generation`,
-		out.TaskID, req.Payload, rangeHash[:], req.Trigger, e.set.Retries, must(state, Requested)).Scan(&out.Generation)
-	if err != nil {
-		return Submitted{}, fmt.Errorf("advance the task: %w", err)
-	}
-	return out, noteEvent(ctx, tx, req, out)
-}
-
 func (s Submitted) refused(code fault.Reason, message string) Submitted {
 	s.Outcome, s.Code, s.Message = Refused, code, message
 	return s
-}
-
-func noteEvent(ctx context.Context, tx pgx.Tx, req Request, out Submitted) error {
-	if req.SourceEventID == "" {
-		return nil
-	}
-	_, err := tx.Exec(ctx, `INSERT INTO lockstep.refresh_event (task_id, source_event_id, generation) VALUES ($1, $2, $3)`,
-		out.TaskID, req.SourceEventID, out.Generation)
-	if err != nil {
-		return fmt.Errorf("note the source event: %w", err)
-	}
-	return nil
 }
 
 // Tx is a caller's transaction that wakes the workers of what was submitted in

@@ -44,7 +44,7 @@ type sumsPayload struct {
 
 func (*sums) Name() string { return "sums" }
 
-func (*sums) Parse(raw []byte) (Request, error) {
+func (*sums) Parse(raw []byte, trigger string) (Request, error) {
 	var p sumsPayload
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
@@ -59,7 +59,7 @@ func (*sums) Parse(raw []byte) (Request, error) {
 		return Request{}, err
 	}
 	within := fmt.Sprint(p.Mode, p.Scopes)
-	return Request{Projection: "sums", Mode: p.Mode, BusinessKey: within, Payload: normal, Range: []byte(within)}, nil
+	return Request{Projection: "sums", Mode: p.Mode, BusinessKey: within, Payload: normal, Range: []byte(within), Trigger: trigger}, nil
 }
 
 func (p *sums) Resolve(_ context.Context, _ pgx.Tx, payload []byte, yield func(Scope) error) error {

@@ -69,8 +69,8 @@ func ForScopes(scopes []refresh.Scope) ([]byte, error) {
 }
 
 // Parse reads a request strictly. Its normal form is sorted and has nothing
-// twice, so that equal ranges have one business key.
-func (Projection) Parse(raw []byte) (refresh.Request, error) {
+// twice, so that equal ranges have one business key. Rows do not tell who asked.
+func (Projection) Parse(raw []byte, trigger string) (refresh.Request, error) {
 	p, err := decode(raw)
 	if err != nil {
 		return refresh.Request{}, err
@@ -88,7 +88,7 @@ func (Projection) Parse(raw []byte) (refresh.Request, error) {
 	if err != nil {
 		return refresh.Request{}, fmt.Errorf("write the normal form: %w", err)
 	}
-	return refresh.Request{Projection: Name, Mode: p.Mode, BusinessKey: "scores " + string(normal), Payload: normal, Range: normal}, nil
+	return refresh.Request{Projection: Name, Mode: p.Mode, BusinessKey: "scores " + string(normal), Payload: normal, Range: normal, Trigger: trigger}, nil
 }
 
 func decode(raw []byte) (Payload, error) {

@@ -131,15 +131,15 @@ func TestRanges(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	parse := scores.Projection{}.Parse
-	a, err := parse([]byte(`{"scopes":[{"candidate_id":2,"period":202601},{"candidate_id":1,"period":202602},{"candidate_id":2,"period":202601}]}`))
+	a, err := parse([]byte(`{"scopes":[{"candidate_id":2,"period":202601},{"candidate_id":1,"period":202602},{"candidate_id":2,"period":202601}]}`), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := parse([]byte(`{"mode":"EXISTING_ONLY","scopes":[{"candidate_id":1,"period":202602},{"candidate_id":2,"period":202601}]}`))
+	b, err := parse([]byte(`{"mode":"EXISTING_ONLY","scopes":[{"candidate_id":1,"period":202602},{"candidate_id":2,"period":202601}]}`), "")
 	if err != nil || a.BusinessKey != b.BusinessKey {
 		t.Errorf("equal ranges have the keys %s and %s (%v)", a.BusinessKey, b.BusinessKey, err)
 	}
-	if c, err := parse(a.Payload); err != nil || c.BusinessKey != a.BusinessKey || string(c.Payload) != string(a.Payload) {
+	if c, err := parse(a.Payload, ""); err != nil || c.BusinessKey != a.BusinessKey || string(c.Payload) != string(a.Payload) {
 		t.Errorf("the normal form of the normal form is %s (%v)", c.Payload, err)
 	}
 	for _, raw := range []string{
@@ -147,7 +147,7 @@ func TestParse(t *testing.T) {
 		`{"scopes":[{"candidate_id":1,"period":202613}]}`, `{"scopes":[{"candidate_id":-1,"period":202601}]}`, `{"first_period":1}`,
 		`{"first_period":202602,"last_period":202601}`, `{"candidate_ids":[1.5]}`,
 	} {
-		if _, err := parse([]byte(raw)); fault.ReasonOf(err) != fault.InvalidArgument || len(fault.FieldsOf(err)) == 0 {
+		if _, err := parse([]byte(raw), ""); fault.ReasonOf(err) != fault.InvalidArgument || len(fault.FieldsOf(err)) == 0 {
 			t.Errorf("%s gave %v, want INVALID_ARGUMENT with fields", raw, err)
 		}
 	}
