@@ -97,16 +97,13 @@ func (w *world) awaitEnd(t *testing.T) error {
 func guard(t *testing.T) *identity.Guard {
 	t.Helper()
 	rules := map[string]identity.Rule{}
-	for service, methods := range map[string][]grpc.MethodDesc{
-		pb.TestService_ServiceDesc.ServiceName:        pb.TestService_ServiceDesc.Methods,
-		centerv1.AdminService_ServiceDesc.ServiceName: centerv1.AdminService_ServiceDesc.Methods,
-	} {
-		for _, method := range methods {
-			rules["/"+service+"/"+method.MethodName] = identity.OperatorWith(identity.RoleViewer)
+	for _, service := range []grpc.ServiceDesc{pb.TestService_ServiceDesc, centerv1.AdminService_ServiceDesc} {
+		for _, method := range service.Methods {
+			rules["/"+service.ServiceName+"/"+method.MethodName] = identity.OperatorWith(identity.RoleViewer)
 		}
-	}
-	for _, stream := range pb.TestService_ServiceDesc.Streams {
-		rules["/grpc.testing.TestService/"+stream.StreamName] = identity.OperatorWith(identity.RoleViewer)
+		for _, stream := range service.Streams {
+			rules["/"+service.ServiceName+"/"+stream.StreamName] = identity.OperatorWith(identity.RoleViewer)
+		}
 	}
 	trust, err := identity.NewTrust()
 	if err != nil {

@@ -31,10 +31,11 @@ import (
 	"lockstep.dev/services/internal/version"
 )
 
-const usage = `usage: center [-config file] [-reason text] [serve | migrate | confirm-databases | raise-epoch | version]
+const usage = `usage: center [-config file] [-reason text] [serve | migrate | healthcheck | confirm-databases | raise-epoch | version]
 
   serve              run the service (default)
   migrate            apply the migrations of the center's own database
+  healthcheck        ask the service that runs here with these settings whether it is ready
   confirm-databases  accept that a database was moved: absence proofs are signed again
   raise-epoch        after a restore from a backup: the same, and consumers accept
                      older revisions from then on
@@ -49,6 +50,7 @@ const envPrefix = "LOCKSTEP_CENTER"
 // verbs need the settings.
 var verbs = map[string]func(context.Context, *Config) error{
 	"": run, "serve": run, "migrate": migrate,
+	"healthcheck":       func(ctx context.Context, cfg *Config) error { return serve.Probe(ctx, cfg.Config) },
 	"confirm-databases": func(ctx context.Context, cfg *Config) error { return confirm(ctx, cfg, false) },
 	"raise-epoch":       func(ctx context.Context, cfg *Config) error { return confirm(ctx, cfg, true) },
 }

@@ -35,13 +35,14 @@ import (
 	"lockstep.dev/services/internal/version"
 )
 
-const usage = `usage: consumer [-config file] [serve | migrate | refresh [selector] | version]
+const usage = `usage: consumer [-config file] [serve | migrate | healthcheck | refresh [selector] | version]
 
-  serve    run the service (default)
-  migrate  apply the migrations of Lockstep's own tables, and of the projections it refreshes, and end
-  refresh  work on the refresh tasks that are due, once, and end; fails where one of them failed.
-           A selector, such as '{"codes": ["…"], "keys": ["…"]}', looks at those pending and failed tasks only.
-  version  print the version
+  serve        run the service (default)
+  migrate      apply the migrations of Lockstep's own tables, and of the projections it refreshes, and end
+  healthcheck  ask the service that runs here with these settings whether it is ready
+  refresh      work on the refresh tasks that are due, once, and end; fails where one of them failed.
+               A selector, such as '{"codes": ["…"], "keys": ["…"]}', looks at those pending and failed tasks only.
+  version      print the version
 
 Settings come from the file and from variables like LOCKSTEP_CONSUMER__EXECUTION__ENABLED=true.
 `
@@ -60,7 +61,7 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	verb := flags.Arg(0)
-	if flags.NArg() > 1 && verb != "refresh" || flags.NArg() > 2 || verb != "" && !slices.Contains([]string{"serve", "migrate", "refresh", "version"}, verb) {
+	if flags.NArg() > 1 && verb != "refresh" || flags.NArg() > 2 || verb != "" && !slices.Contains([]string{"serve", "migrate", "healthcheck", "refresh", "version"}, verb) {
 		return fmt.Errorf("unknown arguments %q\n%s", flags.Args(), usage)
 	}
 	if verb == "version" {
@@ -74,6 +75,8 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	switch verb {
 	case "migrate":
 		return migrate(ctx, cfg)
+	case "healthcheck":
+		return serve.Probe(ctx, cfg.Config)
 	case "refresh":
 		return refreshOnce(ctx, cfg, flags.Args()[1:], out)
 	default:
