@@ -1,9 +1,7 @@
 package pg_test
 
 import (
-	"bytes"
 	"errors"
-	"net"
 	"net/url"
 	"sync/atomic"
 	"testing"
@@ -14,104 +12,30 @@ import (
 	"lockstep.dev/pkg/pgtest"
 )
 
-// cutter stands between a client and PostgreSQL, and cuts the connection around
-// a COMMIT while it is armed.
-type cutter struct {
-	armed atomic.Value // where
-}
-
-type where string
-
-const (
-	nowhere      where = ""
-	beforeCommit where = "before" // COMMIT never reaches the server
-	afterCommit  where = "after"  // the server's answer never reaches the client
-)
-
-// behindCutter returns a DSN that goes through a cutter.
-func behindCutter(t *testing.T, dsn string) (string, *cutter) {
+// behindRelay returns a DSN that goes through a relay, which cuts the connection
+// around the next COMMIT after it was armed.
+func behindRelay(t *testing.T, dsn string) (string, *atomic.Int64) {
 	t.Helper()
-	socket := pgtest.SocketFile(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	c := &cutter{}
-	c.armed.Store(nowhere)
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("unix", socket)
-			if err != nil {
-				_ = client.Close()
-				return
-			}
-			go c.pass(client, server)
-		}
-	}()
+	var armed atomic.Int64
+	address := pgtest.Relay(t, pgtest.SocketFile(t), func() pgtest.Cut { return pgtest.Cut(armed.Swap(int64(pgtest.Carry))) })
 	parsed, err := url.Parse(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	parsed.Host, parsed.RawQuery = listener.Addr().String(), "sslmode=disable"
-	return parsed.String(), c
-}
-
-func (c *cutter) pass(client, server net.Conn) {
-	hangUp := func() {
-		_ = client.Close()
-		_ = server.Close()
-	}
-	defer hangUp()
-	var cutAnswer atomic.Bool
-	go func() {
-		defer hangUp()
-		buffer := make([]byte, 64<<10)
-		for {
-			n, err := server.Read(buffer)
-			// An answer to COMMIT says that it is done; it goes no further.
-			if err != nil || cutAnswer.Load() {
-				return
-			}
-			if _, err := client.Write(buffer[:n]); err != nil {
-				return
-			}
-		}
-	}()
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := client.Read(buffer)
-		if err != nil {
-			return
-		}
-		if bytes.Contains(buffer[:n], []byte("commit\x00")) {
-			switch c.armed.Swap(nowhere) {
-			case beforeCommit:
-				return
-			case afterCommit:
-				cutAnswer.Store(true)
-			}
-		}
-		if _, err := server.Write(buffer[:n]); err != nil {
-			return
-		}
-	}
+	parsed.Host, parsed.RawQuery = address, "sslmode=disable"
+	return parsed.String(), &armed
 }
 
 func TestALostAnswerToCommitIsUnknown(t *testing.T) {
-	for cut, committed := range map[where]int{beforeCommit: 0, afterCommit: 5} {
-		t.Run(string(cut), func(t *testing.T) {
+	for cut, committed := range map[pgtest.Cut]int{pgtest.BeforeCommit: 0, pgtest.AfterCommit: 5} {
+		t.Run(map[pgtest.Cut]string{pgtest.BeforeCommit: "before", pgtest.AfterCommit: "after"}[cut], func(t *testing.T) {
 			dsn := pgtest.Empty(t)
 			pool := open(t, pg.PoolConfig{DSN: dsn})
 			exec(t, pool, `CREATE TABLE counter (n int); INSERT INTO counter VALUES (0)`)
-			cutDSN, proxy := behindCutter(t, dsn)
+			cutDSN, armed := behindRelay(t, dsn)
 			cutPool := open(t, pg.PoolConfig{DSN: cutDSN})
 			runs := 0
-			proxy.armed.Store(cut)
+			armed.Store(int64(cut))
 			err := pg.InTx(t.Context(), cutPool, func(tx pgx.Tx) error {
 				runs++
 				_, err := tx.Exec(t.Context(), `UPDATE counter SET n = n + 5`)

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,8 +21,7 @@ import (
 
 const folderPrefix = "lockstep-pgtest-"
 
-// fast gives up durability over a crash of the machine, which no test sees. A
-// crash of the server alone (an immediate stop) loses nothing even so.
+// fast gives up durability over a crash, which no test of the shared cluster sees.
 var fast = map[string]string{
 	"fsync":                "off",
 	"full_page_writes":     "off",
@@ -38,9 +38,12 @@ var fast = map[string]string{
 }
 
 // Start starts a cluster with test settings in dir, for tests that stop and
-// restart it themselves. settings overlay the test settings.
+// restart it themselves. settings overlay the test settings. A crash of the
+// server (an immediate stop) loses no commit; one of the machine may.
 func Start(ctx context.Context, dir string, settings map[string]string) (*pglocal.Cluster, error) {
-	return start(ctx, dir, true, settings)
+	durable := map[string]string{"synchronous_commit": "on"}
+	maps.Copy(durable, settings)
+	return start(ctx, dir, true, durable)
 }
 
 func start(ctx context.Context, dir string, tcp bool, settings map[string]string) (*pglocal.Cluster, error) {

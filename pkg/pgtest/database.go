@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"embed"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -26,11 +27,14 @@ type set struct {
 }
 
 var (
-	centerTemplate = template("template_center",
-		set{migrations.Center, "center"}, set{migrations.AnswersCenter, "answers_center"})
-	consumerTemplate = template("template_consumer",
-		set{migrations.Consumer, "consumer"}, set{migrations.AnswersConsumer, "answers_consumer"}, set{migrations.Bills, "bills"}, set{migrations.Scores, "scores"})
-	emptyTemplate = template("template_empty")
+	centerSets   = []set{{migrations.Center, "center"}, {migrations.AnswersCenter, "answers_center"}}
+	consumerSets = []set{
+		{migrations.Consumer, "consumer"}, {migrations.AnswersConsumer, "answers_consumer"}, {migrations.Bills, "bills"}, {migrations.Scores, "scores"},
+	}
+
+	centerTemplate   = template("template_center", centerSets...)
+	consumerTemplate = template("template_consumer", consumerSets...)
+	emptyTemplate    = template("template_empty")
 )
 
 // Center returns the DSN of a fresh database with the center's tables and the
@@ -55,6 +59,24 @@ func SocketFile(t testing.TB) string {
 	return cluster.SocketFile()
 }
 
+// Pair makes the databases "center" and "consumer", as Center and Consumer give
+// them, in a cluster of the test's own.
+func Pair(ctx context.Context, cluster *pglocal.Cluster) error {
+	return errors.Join(migrated(ctx, cluster, "center", centerSets), migrated(ctx, cluster, "consumer", consumerSets))
+}
+
+func migrated(ctx context.Context, cluster *pglocal.Cluster, name string, sets []set) error {
+	if err := cluster.CreateDatabase(ctx, name); err != nil {
+		return err
+	}
+	for _, s := range sets {
+		if err := pg.Migrate(ctx, cluster.DSN(name), s.files, s.dir, "migrations_"+s.dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // template makes a migrated database once, to be copied for each test.
 func template(name string, sets ...set) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
@@ -64,15 +86,7 @@ func template(name string, sets ...set) func() (string, error) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), databaseTimeout)
 		defer cancel()
-		if err := cluster.CreateDatabase(ctx, name); err != nil {
-			return "", err
-		}
-		for _, s := range sets {
-			if err := pg.Migrate(ctx, cluster.DSN(name), s.files, s.dir, "migrations_"+s.dir); err != nil {
-				return "", err
-			}
-		}
-		return name, nil
+		return name, migrated(ctx, cluster, name, sets)
 	})
 }
 

@@ -73,11 +73,16 @@ type stack struct {
 // setup makes databases, keys and a free address for each service; it starts nothing.
 func setup(t *testing.T) *stack {
 	t.Helper()
+	return setupOn(t, pgtest.Center(t), pgtest.Consumer(t))
+}
+
+func setupOn(t *testing.T, centerDSN, consumerDSN string) *stack {
+	t.Helper()
 	bin, err := programs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stack{t: t, dir: t.TempDir(), bin: bin, centerDSN: pgtest.Center(t), consumDSN: pgtest.Consumer(t)}
+	s := &stack{t: t, dir: t.TempDir(), bin: bin, centerDSN: centerDSN, consumDSN: consumerDSN}
 	s.center, s.consumer = s.pool(s.centerDSN), s.pool(s.consumDSN)
 	s.token, s.tokenHash = identity.GenerateOperatorToken()
 	var public []identity.TrustKey
@@ -126,7 +131,11 @@ func (s *stack) startCenter(failpoint string, change settings) *node {
 // startCenterAt starts one more center of the same databases.
 func (s *stack) startCenterAt(address, failpoint string, change settings) *node {
 	s.t.Helper()
-	cfg := settings{
+	return s.start("center", address, failpoint, s.centerSettings(), change)
+}
+
+func (s *stack) centerSettings() settings {
+	return settings{
 		"app_key": centerApp, "key_file": s.file(centerApp + ".key.json"), "trust_file": s.file("trust.json"),
 		"store": settings{"dsn": s.centerDSN, "max_conns": 8}, "source": settings{"dsn": s.centerDSN, "max_conns": 4},
 		"dataset":  answersCenter,
@@ -134,7 +143,6 @@ func (s *stack) startCenterAt(address, failpoint string, change settings) *node 
 		"dispatch": settings{"enabled": true, "timeout": "1s"}, "delivery": settings{"timeout": "1s"},
 		"max_rows": 1_000_000, "max_pages": 5000, "claim_lease": "3s", "stall_limit": "2s", "lease": "5s", "max_dispatch_attempts": 50,
 	}
-	return s.start("center", address, failpoint, cfg, change)
 }
 
 // startConsumer starts a consumer.
@@ -146,20 +154,35 @@ func (s *stack) startConsumer(failpoint string, change settings) *node {
 // startConsumerAt starts one more consumer of the same database.
 func (s *stack) startConsumerAt(address, failpoint string, change settings) *node {
 	s.t.Helper()
-	cfg := settings{
+	return s.start("consumer", address, failpoint, s.consumerSettings(), change)
+}
+
+func (s *stack) consumerSettings() settings {
+	return settings{
 		"app_key": consumerApp, "key_file": s.file(consumerApp + ".key.json"), "trust_file": s.file("trust.json"),
 		"source_app_key": centerApp, "center": settings{"address": s.centerAddr},
 		"store": settings{"dsn": s.consumDSN, "max_conns": 8}, "dataset": answersConsumer,
 		"execution": settings{"enabled": true}, "lease": "3s", "stall_limit": "2s",
 	}
-	return s.start("consumer", address, failpoint, cfg, change)
 }
 
 func (s *stack) start(name, address, failpoint string, cfg, change settings) *node {
 	s.t.Helper()
+	p, ready := s.launch(name, address, failpoint, cfg, change)
+	at, err := p.AwaitReady(s.t.Context(), ready)
+	if err != nil && failpoint == "" {
+		s.t.Fatal(err)
+	}
+	return &node{Process: p, at: at}
+}
+
+// launch starts a service and does not wait until it is ready, which the file
+// it returns would say.
+func (s *stack) launch(name, address, failpoint string, cfg, change settings) (p *process.Process, ready string) {
+	s.t.Helper()
 	s.serial++
 	unique := fmt.Sprintf("%s-%d", name, s.serial)
-	ready := s.file(unique + ".ready.json")
+	ready = s.file(unique + ".ready.json")
 	maps.Copy(cfg, settings{
 		"listen":    settings{"grpc": address, "http": "127.0.0.1:0"},
 		"operators": []settings{{"id": "tester", "role": "admin", "token_sha256": s.tokenHash}},
@@ -171,17 +194,13 @@ func (s *stack) start(name, address, failpoint string, cfg, change settings) *no
 	s.must(err)
 	config := s.file(unique + ".yaml")
 	s.must(os.WriteFile(config, text, 0o600))
-	p, err := process.Launch(process.Spec{
+	p, err = process.Launch(process.Spec{
 		Name: unique, Program: filepath.Join(s.bin, name), Args: []string{"--config", config},
 		Env: []string{"LOCKSTEP_FAILPOINT=" + failpoint}, LogFile: s.file(name + ".log"),
 	})
 	s.must(err)
 	s.t.Cleanup(func() { _ = p.Kill() })
-	at, err := p.AwaitReady(s.t.Context(), ready)
-	if err != nil && failpoint == "" {
-		s.t.Fatal(err)
-	}
-	return &node{Process: p, at: at}
+	return p, ready
 }
 
 // operator gives a context with the operator's token.
