@@ -27,6 +27,11 @@ type Quarantined struct {
 	Outcome
 }
 
+// stillQuarantined holds for a ledger row o of work w that waits for an operator.
+const stillQuarantined = `o.outcome = 'QUARANTINED' AND o.reopened_at IS NULL
+	AND NOT EXISTS (SELECT FROM lockstep.work l JOIN lockstep.outcome n ON n.tenant_id = l.tenant_id AND n.task_id = l.task_id AND n.record_key = o.record_key
+		WHERE l.tenant_id = w.tenant_id AND l.collection_id = w.collection_id AND l.created_at > w.created_at)`
+
 // ListQuarantined lists the quarantined records of a tenant in key order: those
 // that no operator reopened and no later task found otherwise.
 func (s *Store) ListQuarantined(ctx context.Context, q QuarantineQuery) ([]Quarantined, error) {
@@ -34,10 +39,8 @@ func (s *Store) ListQuarantined(ctx context.Context, q QuarantineQuery) ([]Quara
 			o.center_revision, o.center_hash, o.center_deleted, o.local_revision, o.local_hash, o.local_deleted,
 			o.evidence_id, o.op_id, o.found_at, o.updated_at
 		FROM lockstep.outcome o JOIN lockstep.work w ON w.task_id = o.task_id
-		WHERE o.outcome = 'QUARANTINED' AND o.reopened_at IS NULL AND o.tenant_id = $1 AND ($2 = '' OR w.collection_id = $2)
+		WHERE `+stillQuarantined+` AND o.tenant_id = $1 AND ($2 = '' OR w.collection_id = $2)
 		AND (o.record_key, o.task_id) > ($3, $4::uuid)
-		AND NOT EXISTS (SELECT FROM lockstep.work l JOIN lockstep.outcome n ON n.tenant_id = l.tenant_id AND n.task_id = l.task_id AND n.record_key = o.record_key
-			WHERE l.tenant_id = w.tenant_id AND l.collection_id = w.collection_id AND l.created_at > w.created_at)
 		ORDER BY o.record_key, o.task_id LIMIT $5`, q.TenantID, q.CollectionID, []byte(q.AfterKey), q.AfterTask, q.Limit)
 	if err != nil {
 		return nil, fmt.Errorf("list quarantined records: %w", err)

@@ -1,0 +1,2 @@
+DROP INDEX lockstep.work_proven;
+DROP INDEX lockstep.work_collection;
