@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/pg"
 	"lockstep.dev/services/consumer/internal/work"
 )
@@ -95,13 +96,20 @@ func (s *Store) ListOutcomes(ctx context.Context, w *Work, q OutcomeQuery) ([]Ou
 }
 
 // SetPaused pauses a row or lets it go on. A run in hand is not disturbed; a
-// resumed row is due at once. Saying it twice changes nothing.
+// resumed row is due at once. Saying it twice changes nothing. A row that has
+// ended can't be paused, TASK_TERMINAL; a pause that outlived it can be lifted.
 func (s *Store) SetPaused(ctx context.Context, id uuid.UUID, paused bool, actor, reason string) (*Work, error) {
 	var out *Work
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		var err error
-		if out, err = readWork(ctx, tx, id, "FOR UPDATE"); err != nil || out.Paused == paused {
+		if out, err = readWork(ctx, tx, id, "FOR UPDATE"); err != nil {
 			return err
+		}
+		if paused && out.State.Ended() {
+			return fault.New(fault.TaskTerminal, "the task is %s: there is nothing left to pause", out.State).With("task_state", string(out.State))
+		}
+		if out.Paused == paused {
+			return nil
 		}
 		_, err = tx.Exec(ctx, `UPDATE lockstep.work SET paused = $2, updated_at = now(),
 			due_at = CASE WHEN $2 OR state <> $3 THEN due_at ELSE now() END,
