@@ -1305,6 +1305,7 @@ func (x *PauseWorkResponse) GetWork() *Work {
 type ResumeWorkRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1342,6 +1343,13 @@ func (*ResumeWorkRequest) Descriptor() ([]byte, []int) {
 func (x *ResumeWorkRequest) GetTaskId() string {
 	if x != nil {
 		return x.TaskId
+	}
+	return ""
+}
+
+func (x *ResumeWorkRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -2571,9 +2579,10 @@ const file_lockstep_consumer_v1_admin_proto_rawDesc = "" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"C\n" +
 	"\x11PauseWorkResponse\x12.\n" +
-	"\x04work\x18\x01 \x01(\v2\x1a.lockstep.consumer.v1.WorkR\x04work\",\n" +
+	"\x04work\x18\x01 \x01(\v2\x1a.lockstep.consumer.v1.WorkR\x04work\"D\n" +
 	"\x11ResumeWorkRequest\x12\x17\n" +
-	"\atask_id\x18\x01 \x01(\tR\x06taskId\"D\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"D\n" +
 	"\x12ResumeWorkResponse\x12.\n" +
 	"\x04work\x18\x01 \x01(\v2\x1a.lockstep.consumer.v1.WorkR\x04work\"\x92\x01\n" +
 	"\x12ListRetiredRequest\x12\x1b\n" +

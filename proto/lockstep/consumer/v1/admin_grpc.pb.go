@@ -50,7 +50,8 @@ type AdminServiceClient interface {
 	ListEvidence(ctx context.Context, in *ListEvidenceRequest, opts ...grpc.CallOption) (*ListEvidenceResponse, error)
 	// Every scope that ever had work, by tenant and collection, and how it stands.
 	ListCollections(ctx context.Context, in *ListCollectionsRequest, opts ...grpc.CallOption) (*ListCollectionsResponse, error)
-	// A paused task keeps its checkpoint and reports WAITING.
+	// A paused task keeps its checkpoint and reports WAITING. One that has ended
+	// can't be paused: TASK_TERMINAL.
 	PauseWork(ctx context.Context, in *PauseWorkRequest, opts ...grpc.CallOption) (*PauseWorkResponse, error)
 	ResumeWork(ctx context.Context, in *ResumeWorkRequest, opts ...grpc.CallOption) (*ResumeWorkResponse, error)
 	// Retired rows of a collection, in key order, keyset paging.
@@ -209,7 +210,8 @@ type AdminServiceServer interface {
 	ListEvidence(context.Context, *ListEvidenceRequest) (*ListEvidenceResponse, error)
 	// Every scope that ever had work, by tenant and collection, and how it stands.
 	ListCollections(context.Context, *ListCollectionsRequest) (*ListCollectionsResponse, error)
-	// A paused task keeps its checkpoint and reports WAITING.
+	// A paused task keeps its checkpoint and reports WAITING. One that has ended
+	// can't be paused: TASK_TERMINAL.
 	PauseWork(context.Context, *PauseWorkRequest) (*PauseWorkResponse, error)
 	ResumeWork(context.Context, *ResumeWorkRequest) (*ResumeWorkResponse, error)
 	// Retired rows of a collection, in key order, keyset paging.

@@ -156,9 +156,6 @@ func (s *Server) ListOutcomes(ctx context.Context, req *consumerv1.ListOutcomesR
 
 // PauseWork keeps a row from being claimed again; a run in hand goes on to its end.
 func (s *Server) PauseWork(ctx context.Context, req *consumerv1.PauseWorkRequest) (*consumerv1.PauseWorkResponse, error) {
-	if len(req.GetReason()) > maxReason {
-		return nil, fault.New(fault.InvalidArgument, "the reason is too long").WithField("reason", "at most %d bytes", maxReason)
-	}
 	shown, err := s.setPaused(ctx, req.GetTaskId(), true, req.GetReason())
 	if err != nil {
 		return nil, err
@@ -168,7 +165,7 @@ func (s *Server) PauseWork(ctx context.Context, req *consumerv1.PauseWorkRequest
 
 // ResumeWork lets a paused row be claimed again.
 func (s *Server) ResumeWork(ctx context.Context, req *consumerv1.ResumeWorkRequest) (*consumerv1.ResumeWorkResponse, error) {
-	shown, err := s.setPaused(ctx, req.GetTaskId(), false, "")
+	shown, err := s.setPaused(ctx, req.GetTaskId(), false, req.GetReason())
 	if err != nil {
 		return nil, err
 	}
@@ -177,6 +174,9 @@ func (s *Server) ResumeWork(ctx context.Context, req *consumerv1.ResumeWorkReque
 }
 
 func (s *Server) setPaused(ctx context.Context, id string, paused bool, reason string) (*consumerv1.Work, error) {
+	if len(reason) > maxReason {
+		return nil, fault.New(fault.InvalidArgument, "the reason is too long").WithField("reason", "at most %d bytes", maxReason)
+	}
 	w, err := s.visible(ctx, id)
 	if err != nil {
 		return nil, err

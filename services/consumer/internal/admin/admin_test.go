@@ -239,7 +239,7 @@ func TestPause(t *testing.T) {
 	if _, row, err := w.store.Claim(t.Context(), "w", false); err != nil || row != nil {
 		t.Fatalf("a paused row was claimed: %v", err)
 	}
-	resumed, err := w.server.ResumeWork(ctx, &consumerv1.ResumeWorkRequest{TaskId: id})
+	resumed, err := w.server.ResumeWork(ctx, &consumerv1.ResumeWorkRequest{TaskId: id, Reason: "morning"})
 	if err != nil || resumed.GetWork().GetPaused() || w.kicks != 1 {
 		t.Fatalf("%v, %v", resumed, err)
 	}
@@ -250,7 +250,7 @@ func TestPause(t *testing.T) {
 	if err := w.pool.QueryRow(t.Context(), `SELECT string_agg(concat_ws(' ', actor, action, object, reason), ', ' ORDER BY audit_id) FROM lockstep.audit`).Scan(&audit); err != nil {
 		t.Fatal(err)
 	}
-	if want := "operator/ann pause task " + id + " night, operator/ann resume task " + id + " "; audit != want {
+	if want := "operator/ann pause task " + id + " night, operator/ann resume task " + id + " morning"; audit != want {
 		t.Errorf("audited %q, want %q", audit, want)
 	}
 }
