@@ -560,10 +560,10 @@ type Estimate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of the manifest's rows; 100 for an empty manifest whose scan is complete.
 	ScannedPercent float64 `protobuf:"fixed64,1,opt,name=scanned_percent,json=scannedPercent,proto3" json:"scanned_percent,omitempty"`
-	// When the scan ends at the pace since it began; absent before there is a pace
-	// and after the scan.
+	// When the scan ends at its pace; absent before there is one, while the task does
+	// not run, and after the scan.
 	ScanEndsAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=scan_ends_at,json=scanEndsAt,proto3" json:"scan_ends_at,omitempty"`
-	// Center rows a second since the scan began or was last resumed.
+	// Center rows a second, from the first run's start to the newest report.
 	RowsPerSecond float64 `protobuf:"fixed64,3,opt,name=rows_per_second,json=rowsPerSecond,proto3" json:"rows_per_second,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

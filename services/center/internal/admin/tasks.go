@@ -76,10 +76,12 @@ const (
 	maxPage     = 500
 )
 
-func pageSize(asked int32) (int, error) {
+func pageSize(asked int32) (int, error) { return pageSizeOr(asked, defaultPage) }
+
+func pageSizeOr(asked int32, fallback int) (int, error) {
 	switch {
 	case asked == 0:
-		return defaultPage, nil
+		return fallback, nil
 	case asked < 0 || asked > maxPage:
 		return 0, fault.New(fault.InvalidArgument, "malformed list request").WithField("page_size", "is 1 to %d", maxPage)
 	}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"lockstep.dev/pkg/document"
+	"lockstep.dev/pkg/evidence"
 	"lockstep.dev/pkg/identity"
 	"lockstep.dev/pkg/protocol"
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
@@ -54,6 +55,10 @@ func taskView(t *task.Task) (*centerv1.Task, error) {
 	if t.State == protocol.Queued {
 		v.NextDispatchAt = stamp(t.DueAt)
 	}
+	counted := t.ManifestState == task.ManifestComplete || t.ManifestState == task.ManifestPurged
+	if counted {
+		v.Estimate = &centerv1.Estimate{}
+	}
 	if len(t.Progress) == 0 {
 		return v, nil
 	}
@@ -62,8 +67,33 @@ func taskView(t *task.Task) (*centerv1.Task, error) {
 		return nil, fmt.Errorf("progress of task %s: %w", t.ID, err)
 	}
 	v.Progress = progressView(r, t.ProgressAt)
+	if counted {
+		v.Estimate = estimate(t, r)
+	}
 	return v, nil
 }
+
+// estimate says how far the newest report found the scan, and when it ends at
+// its pace. The report's two times are the consumer's: only their distance counts.
+func estimate(t *task.Task, r *protocol.Report) *centerv1.Estimate {
+	e := &centerv1.Estimate{ScannedPercent: protocol.Percent(r.CenterScanned, t.RowCount, r.CenterComplete)}
+	took := r.IssuedAt.Sub(r.StartedAt)
+	if r.StartedAt.IsZero() || took <= 0 || r.CenterScanned <= 0 {
+		return e
+	}
+	e.RowsPerSecond = float64(r.CenterScanned) / took.Seconds()
+	left := t.RowCount - r.CenterScanned
+	if t.State != protocol.Running || r.Phase != protocol.Scanning || r.CenterComplete || left <= 0 {
+		return e
+	}
+	if seconds := float64(left) / e.RowsPerSecond; seconds < farthest.Seconds() {
+		e.ScanEndsAt = stamp(t.ProgressAt.Add(time.Duration(seconds * float64(time.Second))))
+	}
+	return e
+}
+
+// farthest end that is told: beyond it the pace says nothing.
+const farthest = 365 * 24 * time.Hour
 
 // stamp leaves an absent time absent.
 func stamp(t time.Time) *timestamppb.Timestamp {
@@ -84,11 +114,7 @@ func progressView(r *protocol.Report, at time.Time) *centerv1.Progress {
 // resultView reads the figures out of the signed report, which was verified
 // when it came.
 func resultView(r store.Result) (*centerv1.Result, error) {
-	env, err := document.UnmarshalEnvelope(r.Report)
-	if err != nil {
-		return nil, err
-	}
-	report, err := document.ParseReport(env.Payload)
+	env, report, err := storedReport(r)
 	if err != nil {
 		return nil, err
 	}
@@ -99,10 +125,23 @@ func resultView(r store.Result) (*centerv1.Result, error) {
 	}, nil
 }
 
+func storedReport(r store.Result) (evidence.Envelope, *protocol.Report, error) {
+	env, err := document.UnmarshalEnvelope(r.Report)
+	if err != nil {
+		return env, nil, err
+	}
+	report, err := document.ParseReport(env.Payload)
+	return env, report, err
+}
+
 func itemViews(items []protocol.ErrorItem) []*evidencev1.ErrorItem {
 	out := make([]*evidencev1.ErrorItem, len(items))
-	for i, it := range items {
-		out[i] = &evidencev1.ErrorItem{Consumer: it.Consumer, TaskId: it.TaskID, Range: it.Range, Key: it.Key, Revision: it.Revision, Code: it.Code}
+	for i := range items {
+		out[i] = itemView(&items[i])
 	}
 	return out
+}
+
+func itemView(it *protocol.ErrorItem) *evidencev1.ErrorItem {
+	return &evidencev1.ErrorItem{Consumer: it.Consumer, TaskId: it.TaskID, Range: it.Range, Key: it.Key, Revision: it.Revision, Code: it.Code}
 }

@@ -61,6 +61,30 @@ func (s *Store) Results(ctx context.Context, id uuid.UUID) ([]Result, error) {
 	return results, nil
 }
 
+// EachResult calls fn for the results of a task, the newest attempt first,
+// until fn says enough. attempt 0 is any, upTo 0 begins with the newest.
+func (s *Store) EachResult(ctx context.Context, id uuid.UUID, attempt, upTo int, fn func(Result) (more bool, err error)) error {
+	rows, err := s.pool.Query(ctx, `SELECT attempt, state, code, report, received_at FROM lockstep.task_result
+		WHERE task_id = $1 AND ($2::integer = 0 OR attempt = $2) AND ($3::integer = 0 OR attempt <= $3) ORDER BY attempt DESC`, id, attempt, upTo)
+	if err != nil {
+		return fmt.Errorf("read the results of task %s: %w", id, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		r, err := rowToResult(rows)
+		if err != nil {
+			return fmt.Errorf("read the results of task %s: %w", id, err)
+		}
+		if more, err := fn(r); err != nil || !more {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read the results of task %s: %w", id, err)
+	}
+	return nil
+}
+
 // Waited says, by the database's clock, whether a time lies longer ago than
 // limit. A zero time has not begun.
 func (t *Tx) Waited(ctx context.Context, since time.Time, limit time.Duration) (over bool, err error) {

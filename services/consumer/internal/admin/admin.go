@@ -265,7 +265,7 @@ func (s *Server) toProto(w *store.Work, counts []protocol.ClassCount) *consumerv
 		Counts: document.CountsToProto(counts), Fetched: w.Fetched, WireBytes: w.WireBytes,
 		Resumed: int32(w.Resumed), RetireCode: w.RetireCode, //nolint:gosec // a handful
 		CreatedAt: timestamppb.New(w.CreatedAt), UpdatedAt: timestamppb.New(w.UpdatedAt), EndedAt: stamp(w.EndedAt),
-		WaitingBecause: string(s.WaitsFor(w)),
+		WaitingBecause: string(s.WaitsFor(w)), ScannedPercent: protocol.Percent(w.CenterScanned, w.RowCount, w.CenterComplete),
 	}
 }
 

@@ -52,6 +52,16 @@ func (c *Client) Results(ctx context.Context, id string) ([]*centerv1.Result, []
 	return out.GetResults(), text, wrap(err, "read the results of task %s", id)
 }
 
+// Reported reads one page of what a task's reports name, the newest attempt first.
+func (c *Client) Reported(ctx context.Context, in *centerv1.ListOutcomesRequest) (*centerv1.ListOutcomesResponse, []byte, error) {
+	query := page(in.GetPageSize(), in.GetPageToken())
+	set(query, "code", in.GetCode())
+	setInt(query, "attempt", int64(in.GetAttempt()))
+	out := &centerv1.ListOutcomesResponse{}
+	text, err := c.call(ctx, http.MethodGet, "/v1/tasks/"+url.PathEscape(in.GetTaskId())+"/outcomes", query, nil, out)
+	return out, text, wrap(err, "read what the reports of task %s name", in.GetTaskId())
+}
+
 // Grants reads one page of grants.
 func (c *Client) Grants(ctx context.Context, in *centerv1.ListGrantsRequest) (*centerv1.ListGrantsResponse, []byte, error) {
 	query := page(in.GetPageSize(), in.GetPageToken())

@@ -145,6 +145,8 @@ func TestWhatIsAsked(t *testing.T) {
 		},
 		{"task cancel x --reason r", `POST /v1/tasks/x:cancel {"reason":"r"}`},
 		{"task results a/b", "GET /v1/tasks/a%2Fb/results"},
+		{"task outcomes x --class stale", "GET /v1/work/x/outcomes?class=STALE&page_size=50"},
+		{"task outcomes x --reported --code stale --attempt 2 --limit 5", "GET /v1/tasks/x/outcomes?attempt=2&code=STALE&page_size=5"},
 		{"work list --state parked", "GET /v1/work?page_size=50&states=WORK_STATE_PARKED"},
 		{"work show x", "GET /v1/work/x"},
 		{"work outcomes x --class stale --outcome repaired", "GET /v1/work/x/outcomes?class=STALE&outcome=REPAIRED&page_size=50"},
@@ -187,6 +189,8 @@ func TestBadFlagsAskNothing(t *testing.T) {
 		"work list --state WORKING",
 		"grant set --consumer svc-hall",
 		"task show",
+		"task outcomes x --code STALE",
+		"task outcomes x --reported --class STALE",
 		"task list --token a --token-file b",
 		"task list --center localhost:80",
 	} {
@@ -258,8 +262,8 @@ func TestTables(t *testing.T) {
 		{
 			"task list", "GET /v1/tasks?page_size=50",
 			`{"tasks":[` + task("FAILED", "GRANT_REVOKED") + `],"nextPageToken":"n"}`,
-			`TASK                              CONSUMER  TENANT  COLLECTION  SCOPE       STATE   ATTEMPT  CREATED               BECAUSE
-0190f5c27cde7a4f8a9b1c2d3e4f5061  svc-hall  101     enrolment   COLLECTION  FAILED  1        2026-11-30T12:00:00Z  GRANT_REVOKED
+			`TASK                              CONSUMER  TENANT  COLLECTION  SCOPE       STATE   SCANNED  ATTEMPT  CREATED               BECAUSE
+0190f5c27cde7a4f8a9b1c2d3e4f5061  svc-hall  101     enrolment   COLLECTION  FAILED  -        1        2026-11-30T12:00:00Z  GRANT_REVOKED
 more: --page n
 `,
 		},
@@ -270,6 +274,22 @@ more: --page n
 			`RECORD  CLASS      OUTCOME   CODE            CENTER  LOCAL      EVIDENCE
 k1      STALE      REPAIRED  -               3       2          e
 k2      EXTRA_ROW  REPORTED  RETIRE_BREAKER  absent  0 deleted  -
+`,
+		},
+		{
+			"task outcomes x --reported", "GET /v1/tasks/x/outcomes?page_size=50",
+			`{"outcomes":[{"attempt":2,"item":{"key":"k1","revision":"3","code":"QUARANTINED"}},{"attempt":1,"item":{"range":"enrolment","revision":"0","code":"EXTRA_ROW"}}]}`,
+			`ATTEMPT  RECORD     REVISION  CODE
+2        k1         3         QUARANTINED
+1        enrolment  0         EXTRA_ROW
+`,
+		},
+		{
+			"work list", "GET /v1/work?page_size=50",
+			`{"work":[{"taskId":"t","tenantId":"101","collectionId":"enrolment","state":"WORK_STATE_RUNNING","phase":"PHASE_SCANNING","attempt":1,` +
+				`"rowCount":"8","centerRowsScanned":"1","scannedPercent":12.5,"updatedAt":"2026-11-30T12:00:00Z"}]}`,
+			`TASK  TENANT  COLLECTION  STATE    PHASE     ATTEMPT  SCANNED    UPDATED               BECAUSE
+t     101     enrolment   RUNNING  SCANNING  1        1/8 12.5%  2026-11-30T12:00:00Z  -
 `,
 		},
 		{
@@ -289,6 +309,19 @@ svc-hall  101     enrolment   true     true  false      false      2      2026-1
 				t.Errorf("got\n%s\nwant\n%s", w.out.String(), c.want)
 			}
 		})
+	}
+}
+
+func TestAnEstimateIsShown(t *testing.T) {
+	running := strings.TrimSuffix(task("RUNNING", ""), "}") + `,"estimate":{"scannedPercent":12.5,"rowsPerSecond":250,"scanEndsAt":"2026-11-30T12:01:00Z"}}`
+	w := setup(t, map[string]string{"GET /v1/tasks/" + taskID: `{"task":` + running + `}`})
+	if code := w.run(t, "task", "show", taskID); code != exitDone {
+		t.Fatalf("exit code %d: %s", code, w.err.String())
+	}
+	for _, want := range []string{"scan           12.5%\n", "pace           250 rows a second\n", "scan ends      2026-11-30T12:01:00Z\n"} {
+		if !strings.Contains(w.out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, w.out.String())
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"lockstep.dev/services/lockstep/internal/demo"
 )
 
-const taskHead = "TASK\tCONSUMER\tTENANT\tCOLLECTION\tSCOPE\tSTATE\tATTEMPT\tCREATED\tBECAUSE\n"
+const taskHead = "TASK\tCONSUMER\tTENANT\tCOLLECTION\tSCOPE\tSTATE\tSCANNED\tATTEMPT\tCREATED\tBECAUSE\n"
 
 func writeTasks(w *tabwriter.Writer, tasks ...*centerv1.Task) {
 	fmt.Fprint(w, taskHead)
@@ -29,8 +29,25 @@ func writeTask(w *tabwriter.Writer, t *centerv1.Task) {
 	if t.GetMode() == evidencev1.Mode_MODE_DRY_RUN {
 		scope += " dry run"
 	}
-	fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%d\t%s\t%s\n", t.GetTaskId(), t.GetConsumer(), t.GetTenantId(), t.GetCollectionId(),
-		scope, api.Word(t.GetState()), t.GetAttempt(), moment(t.GetCreatedAt()), because(t.GetCode(), t.GetWaitingBecause()))
+	fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", t.GetTaskId(), t.GetConsumer(), t.GetTenantId(), t.GetCollectionId(),
+		scope, api.Word(t.GetState()), scanned(t.GetEstimate()), t.GetAttempt(), moment(t.GetCreatedAt()), because(t.GetCode(), t.GetWaitingBecause()))
+}
+
+// scanned is how far a scan is; "-" before there is a manifest to scan.
+func scanned(e *centerv1.Estimate) string {
+	if e == nil {
+		return "-"
+	}
+	return percent(e.GetScannedPercent())
+}
+
+func percent(value float64) string { return fmt.Sprintf("%.1f%%", value) }
+
+func pace(e *centerv1.Estimate) string {
+	if e.GetRowsPerSecond() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f rows a second", e.GetRowsPerSecond())
 }
 
 func because(values ...string) string { return or(first(values...), "-") }
@@ -78,6 +95,9 @@ func writeTaskDetail(w *tabwriter.Writer, t *centerv1.Task) {
 		[2]string{"next dispatch", moment(t.GetNextDispatchAt())},
 		[2]string{"lease until", moment(t.GetLeaseUntil())},
 		[2]string{"ended", moment(t.GetEndedAt())},
+		[2]string{"scan", scanned(t.GetEstimate())},
+		[2]string{"pace", pace(t.GetEstimate())},
+		[2]string{"scan ends", moment(t.GetEstimate().GetScanEndsAt())},
 	)
 	writeFigures(w, t.GetProgress())
 }
@@ -132,8 +152,8 @@ func writeWork(w *tabwriter.Writer, work *consumerv1.Work) {
 	if work.GetPaused() {
 		state += " paused"
 	}
-	fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%d\t%d/%d\t%s\t%s\n", work.GetTaskId(), work.GetTenantId(), work.GetCollectionId(), state,
-		or(api.Word(work.GetPhase()), "-"), work.GetAttempt(), work.GetCenterRowsScanned(), work.GetRowCount(), moment(work.GetUpdatedAt()),
+	fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%d\t%d/%d %s\t%s\t%s\n", work.GetTaskId(), work.GetTenantId(), work.GetCollectionId(), state,
+		or(api.Word(work.GetPhase()), "-"), work.GetAttempt(), work.GetCenterRowsScanned(), work.GetRowCount(), percent(work.GetScannedPercent()), moment(work.GetUpdatedAt()),
 		because(work.GetCode(), work.GetWaitingBecause()))
 }
 
@@ -153,7 +173,7 @@ func writeWorkDetail(w *tabwriter.Writer, work *consumerv1.Work) {
 		[2]string{"attempt", fmt.Sprintf("%d, newest instruction %d", work.GetAttempt(), work.GetWantedAttempt())},
 		[2]string{"retries", fmt.Sprint(work.GetRetryCount())},
 		[2]string{"checkpoint", work.GetCheckpoint()},
-		[2]string{"scanned", fmt.Sprintf("%d of %d at the center, %d local", work.GetCenterRowsScanned(), work.GetRowCount(), work.GetLocalRowsScanned())},
+		[2]string{"scanned", fmt.Sprintf("%d of %d at the center (%s), %d local", work.GetCenterRowsScanned(), work.GetRowCount(), percent(work.GetScannedPercent()), work.GetLocalRowsScanned())},
 		[2]string{"fetched", fmt.Sprint(work.GetFetched())},
 		[2]string{"over the wire", demo.Bytes(work.GetWireBytes())},
 		[2]string{"nothing retired", work.GetRetireCode()},

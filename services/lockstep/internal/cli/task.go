@@ -19,7 +19,7 @@ func newTask(env *Environment) *cobra.Command {
   lockstep task list --state RUNNING`,
 	})
 	r := newRemote(env, cmd, "center")
-	cmd.AddCommand(taskCreate(r), taskList(r), taskShow(r), taskWatch(r), taskCancel(r), taskResults(r))
+	cmd.AddCommand(taskCreate(r), taskList(r), taskShow(r), taskWatch(r), taskCancel(r), taskResults(r), taskOutcomes(r))
 	return cmd
 }
 

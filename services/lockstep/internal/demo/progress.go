@@ -66,8 +66,20 @@ func line(title string, tasks []*centerv1.Task) string {
 	}
 	t := tasks[at]
 	text += fmt.Sprintf(" · %s %s", t.GetCollectionId(), strings.ToLower(api.Word(t.GetState())))
-	if total := t.GetRowCount(); t.GetState() == evidencev1.TaskState_TASK_STATE_RUNNING && total > 0 {
-		text += fmt.Sprintf(" %d%%", min(100, 100*t.GetProgress().GetCenterRowsScanned()/total))
+	if t.GetState() == evidencev1.TaskState_TASK_STATE_RUNNING {
+		text += pace(t.GetEstimate())
+	}
+	return text
+}
+
+// pace is how far a scan is, how fast it goes, and when it ends.
+func pace(e *centerv1.Estimate) string {
+	text := fmt.Sprintf(" %.1f%%", e.GetScannedPercent())
+	if e.GetRowsPerSecond() > 0 {
+		text += fmt.Sprintf(" %.0f/s", e.GetRowsPerSecond())
+	}
+	if e.GetScanEndsAt() != nil {
+		text += " until " + e.GetScanEndsAt().AsTime().Format("15:04:05") + "Z"
 	}
 	return text
 }
