@@ -1,5 +1,5 @@
 // Package serve runs a service: its gRPC server, its HTTP side (the operators'
-// REST gateway, health, metrics) and its loops, from the first listen to an
+// REST gateway and console, health, metrics) and its loops, from the first listen to an
 // orderly end.
 //
 // It is safe by default: TLS 1.3 unless plaintext is switched on, and then on

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -17,12 +18,16 @@ const (
 	idleTimeout       = time.Minute
 )
 
-func newHTTPServer(log *zap.Logger, ready *readiness, rest http.Handler, registry *prometheus.Registry) *http.Server {
+func newHTTPServer(log *zap.Logger, ready *readiness, rest, console http.Handler, registry *prometheus.Registry) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, struct{}{}) })
 	mux.Handle("GET /readyz", ready)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.Handle("/", rest)
+	if console != nil {
+		mux.Handle("/console/", console)
+		mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusSeeOther))
+	}
 	return &http.Server{
 		Handler:           &outermost{log: log, now: time.Now, next: mux},
 		ReadHeaderTimeout: readHeaderTimeout,
@@ -50,7 +55,11 @@ func (o *outermost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	seen := &statusWriter{ResponseWriter: w}
 	start := o.now()
 	defer func() {
-		if cause := recover(); cause != nil {
+		cause := recover()
+		if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+			panic(cause) // an answer that broke off in the middle must not look whole
+		}
+		if cause != nil {
 			o.log.Error("request panicked", zap.Any("panic", cause), zap.ByteString("stack", debug.Stack()))
 			if seen.code == 0 {
 				seen.WriteHeader(http.StatusInternalServerError)

@@ -33,6 +33,10 @@ type Parts struct {
 	Register func(*grpc.Server)
 	// Gateways register the REST side.
 	Gateways []Gateway
+	// Web, if set, makes what is served under /console/. It calls the service by
+	// the gateway's connection, as its reader: it has no identity of its own. What
+	// it streams has to end when ctx does, which is when the service begins to stop.
+	Web func(ctx context.Context, conn *grpc.ClientConn) (http.Handler, error)
 	// Checks decide readiness, by name.
 	Checks map[string]Check
 	// Loops run until their context ends; then each finishes or gives back its
@@ -73,6 +77,7 @@ type server struct {
 	gateway *grpc.ClientConn
 	http    *http.Server // nil: no HTTP side
 	web     net.Listener
+	endWeb  context.CancelFunc // tells what streams that the service stops
 }
 
 // Run serves until ctx ends, then stops in order: it is not ready any more, takes
@@ -162,7 +167,14 @@ func (s *server) makeHTTP(ctx context.Context, address string, settings *tls.Con
 	if err != nil {
 		return errors.Join(fmt.Errorf("register the gateway: %w", err), conn.Close())
 	}
-	s.http = newHTTPServer(parts.Log, s.ready, rest, parts.Registry)
+	var console http.Handler
+	ctx, s.endWeb = context.WithCancel(ctx)
+	if parts.Web != nil {
+		if console, err = parts.Web(ctx, conn); err != nil {
+			return errors.Join(fmt.Errorf("make the console: %w", err), conn.Close())
+		}
+	}
+	s.http = newHTTPServer(parts.Log, s.ready, rest, console, parts.Registry)
 	if s.web, err = listen(ctx, address); err != nil {
 		return errors.Join(fmt.Errorf("listen for HTTP: %w", err), conn.Close())
 	}
@@ -249,6 +261,7 @@ func (s *server) stop(ctx context.Context, loops *sync.WaitGroup) error {
 		s.grpc.GracefulStop()
 	})
 	if s.http != nil {
+		s.endWeb()
 		stopped.Go(func() {
 			if s.http.Shutdown(ctx) != nil {
 				_ = s.http.Close() // what is left is cut; nobody waits for it

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	auditv1 "lockstep.dev/proto/lockstep/audit/v1"
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	"lockstep.dev/services/center/internal/admin"
+	"lockstep.dev/services/center/internal/console"
 	"lockstep.dev/services/center/internal/create"
 	"lockstep.dev/services/center/internal/dispatch"
 	"lockstep.dev/services/center/internal/grant"
@@ -132,8 +134,11 @@ func run(ctx context.Context, cfg *Config) error {
 			auditv1.RegisterAuditServiceServer(server, watched.audit)
 		},
 		Gateways: []serve.Gateway{centerv1.RegisterAdminServiceHandler, auditv1.RegisterAuditServiceHandler},
-		Checks:   map[string]serve.Check{"store": db.storePool.Ping, "source": db.sourcePool.Ping},
-		Loops:    slices.Concat(loops, deliveries, watched.loops),
+		Web: func(ctx context.Context, conn *grpc.ClientConn) (http.Handler, error) {
+			return console.New(ctx, cfg.AppKey, conn, log, s.now)
+		},
+		Checks: map[string]serve.Check{"store": db.storePool.Ping, "source": db.sourcePool.Ping},
+		Loops:  slices.Concat(loops, deliveries, watched.loops),
 	})
 }
 

@@ -1,0 +1,63 @@
+package console
+
+import (
+	"context"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Download is a file to keep.
+type Download struct {
+	Path string
+	// Open makes it; what fails here becomes a page.
+	Open func(ctx context.Context, r *Request) (File, error)
+}
+
+// File is what a download gives.
+type File struct {
+	Name  string // what the browser keeps it as
+	Media string // its media type
+	// Write writes all of it. The context of Open lasts as long.
+	Write func(w io.Writer) error
+}
+
+// downloadTime bounds a download, however slowly it is read.
+const downloadTime = 10 * time.Minute
+
+// Download adds a download.
+func (c *Console) Download(d Download) {
+	c.mux.Handle(pattern("GET", Root, d.Path), c.signedIn(func(w http.ResponseWriter, r *Request) {
+		ctx, cancel := context.WithTimeout(as(r.HTTP.Context(), r.token), downloadTime)
+		defer cancel()
+		file, err := d.Open(ctx, r)
+		if err != nil {
+			c.fail(w, r, err)
+			return
+		}
+		w.Header().Set("Content-Type", file.Media)
+		w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": file.Name}))
+		out := &patient{w: w, control: http.NewResponseController(w), now: c.Now}
+		if err := file.Write(out); err != nil {
+			c.Log.Info("console download broke off", zap.String("path", r.HTTP.URL.Path), zap.Error(err))
+			panic(http.ErrAbortHandler) // the reader must not take a part for the whole
+		}
+	}))
+}
+
+// patient gives every write its own time.
+type patient struct {
+	w       io.Writer
+	control *http.ResponseController
+	now     func() time.Time
+}
+
+func (p *patient) Write(data []byte) (int, error) {
+	if err := p.control.SetWriteDeadline(p.now().Add(sendTimeout)); err != nil {
+		return 0, err
+	}
+	return p.w.Write(data)
+}
