@@ -125,6 +125,8 @@ const (
 	ExecutionDisabled Reason = "EXECUTION_DISABLED"
 	// Waiting: the consumer is busy with another task.
 	BehindAnother Reason = "BEHIND_ANOTHER"
+	// Waiting: the database that is read has too much to do for others.
+	LoadGuard Reason = "LOAD_GUARD"
 )
 
 var all = []Reason{
@@ -137,7 +139,7 @@ var all = []Reason{
 	KeyRangeMismatch, LocatorMissing, LocatorAmbiguous, RevisionZero, Missing, ExtraRow, LocalAhead, Tombstone,
 	Stale, HashConflict, InvalidArgument, CancelledByOperator, RetriesExhausted, RollbackSuspected,
 	FormatMismatch, NotRetirable, Unavailable, GrantEpochMismatch, RevisionMismatch, Internal, NotFound,
-	ManifestMismatch, GivenUp, Paused, ExecutionDisabled, BehindAnother,
+	ManifestMismatch, GivenUp, Paused, ExecutionDisabled, BehindAnother, LoadGuard,
 }
 
 // All lists every code in the contract's order.

@@ -117,7 +117,7 @@ func codeOf(reason Reason) codes.Code {
 	case EpochMoved, MaterialiseFailed, ManifestNotReady, ManifestIncomplete, PageNotProven, OrderViolation,
 		TaskTerminal, DispatchFailed, LeaseExpired, AttemptUnknown, DocumentStale, RollbackDetected, RetireBreaker,
 		Quarantined, LocatorAmbiguous, RevisionZero, Missing, ExtraRow, LocalAhead, Tombstone, Stale, HashConflict,
-		CancelledByOperator, RetriesExhausted, RollbackSuspected, NotRetirable, GivenUp, Paused, ExecutionDisabled, BehindAnother:
+		CancelledByOperator, RetriesExhausted, RollbackSuspected, NotRetirable, GivenUp, Paused, ExecutionDisabled, BehindAnother, LoadGuard:
 		return codes.FailedPrecondition
 	}
 	return codes.Internal

@@ -144,6 +144,8 @@ const (
 	Reason_REASON_EXECUTION_DISABLED Reason = 63
 	// Waiting: the consumer is busy with another task.
 	Reason_REASON_BEHIND_ANOTHER Reason = 64
+	// Waiting: the database that is read has too much to do for others.
+	Reason_REASON_LOAD_GUARD Reason = 65
 )
 
 // Enum value maps for Reason.
@@ -214,6 +216,7 @@ var (
 		62: "REASON_PAUSED",
 		63: "REASON_EXECUTION_DISABLED",
 		64: "REASON_BEHIND_ANOTHER",
+		65: "REASON_LOAD_GUARD",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":            0,
@@ -281,6 +284,7 @@ var (
 		"REASON_PAUSED":                 62,
 		"REASON_EXECUTION_DISABLED":     63,
 		"REASON_BEHIND_ANOTHER":         64,
+		"REASON_LOAD_GUARD":             65,
 	}
 )
 
@@ -315,7 +319,7 @@ var File_lockstep_evidence_v1_reason_proto protoreflect.FileDescriptor
 
 const file_lockstep_evidence_v1_reason_proto_rawDesc = "" +
 	"\n" +
-	"!lockstep/evidence/v1/reason.proto\x12\x14lockstep.evidence.v1*\xf0\r\n" +
+	"!lockstep/evidence/v1/reason.proto\x12\x14lockstep.evidence.v1*\x87\x0e\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REASON_GRANT_REVOKED\x10\x01\x12\x16\n" +
@@ -382,7 +386,8 @@ const file_lockstep_evidence_v1_reason_proto_rawDesc = "" +
 	"\x0fREASON_GIVEN_UP\x10=\x12\x11\n" +
 	"\rREASON_PAUSED\x10>\x12\x1d\n" +
 	"\x19REASON_EXECUTION_DISABLED\x10?\x12\x19\n" +
-	"\x15REASON_BEHIND_ANOTHER\x10@B\xcd\x01\n" +
+	"\x15REASON_BEHIND_ANOTHER\x10@\x12\x15\n" +
+	"\x11REASON_LOAD_GUARD\x10AB\xcd\x01\n" +
 	"\x18com.lockstep.evidence.v1B\vReasonProtoP\x01Z2lockstep.dev/proto/lockstep/evidence/v1;evidencev1\xa2\x02\x03LEX\xaa\x02\x14Lockstep.Evidence.V1\xca\x02\x14Lockstep\\Evidence\\V1\xe2\x02 Lockstep\\Evidence\\V1\\GPBMetadata\xea\x02\x16Lockstep::Evidence::V1b\x06proto3"
 
 var (
