@@ -26,6 +26,7 @@ func stackFlags(cmd *cobra.Command, o *dev.Options) {
 func newDemo(env *Environment) *cobra.Command {
 	options := dev.Options{Now: env.Now, Note: env.note}
 	var asJSON bool
+	var against string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Reconcile damaged example data, twice, and check every figure",
@@ -38,15 +39,20 @@ and the pages that show them are refreshed and held to written figures.
 PostgreSQL: the databases given by --center-dsn and --consumer-dsn; else installed
 programs; else, as root, the system's package; else downloaded ones.
 
+With --against the same is shown on a stack that runs already and whose example tables
+are there and empty. The file says how it is reached: against.json of "lockstep secrets",
+or one like it. What is loaded stays there.
+
 Exit codes: 0 every figure is the expected one, 1 some are not (each is printed),
 3 it did not run to its end.`,
 		Example: `  lockstep demo
   lockstep demo --rows 200000
   lockstep demo --json | jq '.rounds[].tasks[] | {collection, state, found}'
-  lockstep demo --center-dsn postgres://localhost/a --consumer-dsn postgres://localhost/b`,
+  lockstep demo --center-dsn postgres://localhost/a --consumer-dsn postgres://localhost/b
+  lockstep demo --against deploy/secrets/against.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			stack, err := dev.Start(cmd.Context(), options)
+			stack, err := startOrAttach(cmd, against, options)
 			if err != nil {
 				return interrupted(cmd, err)
 			}
@@ -72,6 +78,47 @@ Exit codes: 0 every figure is the expected one, 1 some are not (each is printed)
 	}
 	stackFlags(cmd, &options)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object; notes go to standard error")
+	cmd.Flags().StringVar(&against, "against", "", "a file that says how a running stack is reached; nothing is started")
+	for _, flag := range []string{"dir", "keep", "center-dsn", "consumer-dsn"} {
+		cmd.MarkFlagsMutuallyExclusive("against", flag)
+	}
+	cmd.AddCommand(newDemoTables(env))
+	return cmd
+}
+
+func startOrAttach(cmd *cobra.Command, against string, options dev.Options) (*dev.Stack, error) {
+	if against == "" {
+		return dev.Start(cmd.Context(), options)
+	}
+	reach, err := dev.ReadReach(against)
+	if err != nil {
+		return nil, err
+	}
+	return dev.Attach(cmd.Context(), reach, options)
+}
+
+// newDemoTables makes what the services of a deployment need before they start.
+func newDemoTables(env *Environment) *cobra.Command {
+	var center, consumer string
+	cmd := &cobra.Command{
+		Use:   "tables",
+		Short: "Make the example's empty tables in two databases",
+		Long: `Makes the example's system of record in the center's database and its projection in
+the consumer's, empty. What is there already stays. The services' own tables are made
+by "center migrate" and "consumer migrate".`,
+		Example: `  lockstep demo tables --center-dsn postgres://localhost/a --consumer-dsn postgres://localhost/b`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := dev.MakeTables(cmd.Context(), center, consumer); err != nil {
+				return err
+			}
+			env.note("the example's tables are there")
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&center, "center-dsn", "", "the center's database, by a role that may make tables")
+	cmd.Flags().StringVar(&consumer, "consumer-dsn", "", "the consumer's database, by a role that may make tables")
+	require(cmd, "center-dsn", "consumer-dsn")
 	return cmd
 }
 

@@ -10,19 +10,6 @@ import (
 	"lockstep.dev/services/lockstep/internal/dev"
 )
 
-// reach is how a running stack is reached, in the shape of --json.
-type reach struct {
-	CenterREST    string `json:"center_rest"`
-	ConsumerREST  string `json:"consumer_rest"`
-	OperatorToken string `json:"operator_token"`
-	CenterDSN     string `json:"center_dsn"`
-	ConsumerDSN   string `json:"consumer_dsn"`
-	CenterGRPC    string `json:"center_grpc"`
-	ConsumerGRPC  string `json:"consumer_grpc"`
-	Consumer      string `json:"consumer"`
-	Dir           string `json:"dir"`
-}
-
 func newDev(env *Environment) *cobra.Command {
 	options := dev.Options{Now: env.Now, Note: env.note}
 	var asJSON bool
@@ -57,7 +44,7 @@ everything and exits with 0.`,
 }
 
 func (e *Environment) tellReach(s *dev.Stack, asJSON bool) error {
-	at := reach{
+	at := dev.Reach{
 		CenterREST: s.CenterURL(), ConsumerREST: s.ConsumerURL(), OperatorToken: s.Token,
 		CenterDSN: s.CenterDSN, ConsumerDSN: s.ConsumerDSN,
 		CenterGRPC: s.CenterAt.GRPC, ConsumerGRPC: s.ConsumerAt.GRPC, Consumer: dev.ConsumerApp, Dir: s.Dir,

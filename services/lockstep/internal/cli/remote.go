@@ -21,6 +21,7 @@ type remote struct {
 	url       string
 	token     string
 	tokenFile string
+	caFile    string
 	asJSON    bool
 }
 
@@ -30,6 +31,7 @@ const (
 	envConsumer  = "LOCKSTEP_CONSUMER_URL"
 	envToken     = "LOCKSTEP_TOKEN"
 	envTokenFile = "LOCKSTEP_TOKEN_FILE" //nolint:gosec // a name, no token
+	envCAFile    = "LOCKSTEP_CA_FILE"
 )
 
 // newRemote adds the flags that reach a service to cmd and all below it.
@@ -43,6 +45,7 @@ func newRemote(env *Environment, cmd *cobra.Command, name string) *remote {
 	flags.StringVar(&r.url, name, "", "address of the "+name+"'s REST side (or "+variable+")")
 	flags.StringVar(&r.token, "token", "", "operator's token (or "+envToken+"); others on this machine may see it, so prefer a file")
 	flags.StringVar(&r.tokenFile, "token-file", "", "file that holds the token (or "+envTokenFile+")")
+	flags.StringVar(&r.caFile, "ca-file", "", "certificates that verify the service (or "+envCAFile+"; default: the system's)")
 	flags.BoolVar(&r.asJSON, "json", false, "print the service's answer as JSON")
 	return r
 }
@@ -61,7 +64,11 @@ func (r *remote) client() (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return api.New(url, token)
+	client, err := api.New(url, token)
+	if file := first(r.caFile, r.env.Getenv(envCAFile)); err == nil && file != "" {
+		return client, client.VerifyBy(file)
+	}
+	return client, err
 }
 
 func (r *remote) findToken() (string, error) {

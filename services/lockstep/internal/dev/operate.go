@@ -9,16 +9,34 @@ import (
 )
 
 // CenterURL is the base of the center's REST interface.
-func (s *Stack) CenterURL() string { return "http://" + s.CenterAt.HTTP }
+func (s *Stack) CenterURL() string {
+	if s.reach != nil {
+		return s.reach.CenterREST
+	}
+	return "http://" + s.CenterAt.HTTP
+}
 
 // ConsumerURL is the base of the consumer's REST interface.
-func (s *Stack) ConsumerURL() string { return "http://" + s.ConsumerAt.HTTP }
+func (s *Stack) ConsumerURL() string {
+	if s.reach != nil {
+		return s.reach.ConsumerREST
+	}
+	return "http://" + s.ConsumerAt.HTTP
+}
 
 // CenterClient calls the center as the stack's admin.
-func (s *Stack) CenterClient() (*api.Client, error) { return api.New(s.CenterURL(), s.Token) }
+func (s *Stack) CenterClient() (*api.Client, error) { return s.client(s.CenterURL()) }
 
 // ConsumerClient calls the consumer as the stack's admin.
-func (s *Stack) ConsumerClient() (*api.Client, error) { return api.New(s.ConsumerURL(), s.Token) }
+func (s *Stack) ConsumerClient() (*api.Client, error) { return s.client(s.ConsumerURL()) }
+
+func (s *Stack) client(url string) (*api.Client, error) {
+	client, err := api.New(url, s.Token)
+	if err != nil || s.reach == nil || s.reach.CAFile == "" {
+		return client, err
+	}
+	return client, client.VerifyBy(s.reach.CAFile)
+}
 
 // Pay writes payments that no stored bill shows yet.
 func (s *Stack) Pay(ctx context.Context) error {

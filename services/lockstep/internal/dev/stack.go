@@ -95,6 +95,7 @@ type Stack struct {
 	ConsumerConfig string
 
 	options  Options
+	reach    *Reach // nil: it was started here
 	world    *world.World
 	center   *process.Process
 	consumer *process.Process
@@ -361,6 +362,9 @@ func (s *Stack) Pools(ctx context.Context) (center, consumer store.Pool, err err
 // Died returns why a service has ended by itself, nil while both run.
 func (s *Stack) Died() error {
 	for _, p := range []*process.Process{s.center, s.consumer} {
+		if p == nil {
+			continue // another one's
+		}
 		select {
 		case <-p.Ended():
 			return p.Death()

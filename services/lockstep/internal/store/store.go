@@ -49,6 +49,11 @@ func MigrateCenter(ctx context.Context, dsn string) error {
 	if err := migrate(ctx, dsn, migrations.Center, "center"); err != nil {
 		return err
 	}
+	return MigrateAnswers(ctx, dsn)
+}
+
+// MigrateAnswers gives a database the example's system of record.
+func MigrateAnswers(ctx context.Context, dsn string) error {
 	return migrate(ctx, dsn, migrations.AnswersCenter, "answers_center")
 }
 
@@ -58,13 +63,18 @@ func MigrateConsumer(ctx context.Context, dsn string) error {
 	if err := migrate(ctx, dsn, migrations.Consumer, "consumer"); err != nil {
 		return err
 	}
-	if err := migrate(ctx, dsn, migrations.AnswersConsumer, "answers_consumer"); err != nil {
+	if err := MigrateProjection(ctx, dsn); err != nil {
 		return err
 	}
 	if err := migrate(ctx, dsn, migrations.Bills, "bills"); err != nil {
 		return err
 	}
 	return migrate(ctx, dsn, migrations.Scores, "scores")
+}
+
+// MigrateProjection gives a database the example's projection.
+func MigrateProjection(ctx context.Context, dsn string) error {
+	return migrate(ctx, dsn, migrations.AnswersConsumer, "answers_consumer")
 }
 
 func migrate(ctx context.Context, dsn string, files embed.FS, dir string) error {
@@ -84,6 +94,14 @@ func (p Pool) Used(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	return *found, nil
+}
+
+// HasRows says whether a table holds any.
+func (p Pool) HasRows(ctx context.Context, table pgx.Identifier) (some bool, err error) {
+	if err := p.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+table.Sanitize()+")").Scan(&some); err != nil {
+		return false, fmt.Errorf("look into %s: %w", table.Sanitize(), err)
+	}
+	return some, nil
 }
 
 // Drop takes away everything that the demo made in a database given by the user.
