@@ -1,0 +1,270 @@
+// Package browsertest drives a real Chromium over a web console in tests.
+//
+// It promises that a test fails when a page logs an error, throws, or breaks its
+// own content security policy, when a page is wider than a narrow screen, and
+// when there is no browser: nothing is skipped.
+package browsertest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+)
+
+// ScreenshotsVariable names a folder that gets every screenshot, for looking at.
+const ScreenshotsVariable = "LOCKSTEP_SCREENSHOTS"
+
+const (
+	stepTimeout = 20 * time.Second // of one step; a loaded machine is slow
+	lookAgain   = 50 * time.Millisecond
+	wide        = 1280
+	narrow      = 360
+)
+
+// Tab is a page of a browser, with a profile of its own.
+type Tab struct {
+	t    *testing.T
+	base string
+	ctx  context.Context
+	dir  string
+
+	mu       sync.Mutex
+	troubles []string
+}
+
+// Open starts a browser for the service at base, such as "http://127.0.0.1:7002".
+func Open(t *testing.T, base string) *Tab {
+	t.Helper()
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.WindowSize(wide, 900), chromedp.DisableGPU)
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox) // Chromium refuses root's otherwise
+	}
+	parent, end := context.WithCancel(context.WithoutCancel(t.Context())) // it ends in the clean-up, after the last look
+	allocated, endBrowser := chromedp.NewExecAllocator(parent, options...)
+	ctx, endTab := chromedp.NewContext(allocated)
+	tab := &Tab{t: t, base: base, ctx: ctx, dir: os.Getenv(ScreenshotsVariable)}
+	if tab.dir == "" {
+		tab.dir = t.TempDir()
+	}
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatalf("start Chromium, which `tools/setup.sh browser` installs: %v", err)
+	}
+	messages := chromedp.Console(ctx)
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		for message, err := range messages {
+			if err != nil {
+				return
+			}
+			tab.hear(message)
+		}
+	})
+	t.Cleanup(func() {
+		endTab()
+		endBrowser()
+		end()
+		listening.Wait()
+		for _, trouble := range tab.Troubles() {
+			t.Errorf("the browser says: %s", trouble)
+		}
+	})
+	return tab
+}
+
+// hear keeps what a page must not do.
+func (b *Tab) hear(m chromedp.ConsoleMessage) {
+	bad := m.IsException() || m.Type == "error" || m.Type == "warning" || m.Type == "assert"
+	// A refusal's page is a document with its status; the test looks at that itself.
+	if !bad || m.Source == "network" && strings.Contains(m.Text, "the server responded with a status of") && !strings.Contains(m.URL, "/static/") {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.troubles = append(b.troubles, fmt.Sprintf("%s %s (%s %s:%d)", m.Source, m, m.URL, "line", m.Line))
+}
+
+// Troubles gives what the browser complained of so far, and forgets it.
+func (b *Tab) Troubles() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	troubles := b.troubles
+	b.troubles = nil
+	return troubles
+}
+
+// do does one step, or ends the test telling what the page shows.
+func do[T any](b *Tab, what string, action chromedp.Action[T]) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
+	defer cancel()
+	got, err := chromedp.Run(ctx, action)
+	if err != nil {
+		b.t.Fatalf("%s: %v\n%s", what, err, b.shown())
+	}
+	return got
+}
+
+// shown is the page in words.
+func (b *Tab) shown() string {
+	text, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("location.href + '\\n' + document.body.innerText"))
+	if err != nil {
+		return err.Error()
+	}
+	return text
+}
+
+// Go opens a path.
+func (b *Tab) Go(path string) {
+	b.t.Helper()
+	do(b, "open "+path, chromedp.Navigate(b.base+path))
+}
+
+// Status is the HTTP status of the document shown.
+func (b *Tab) Status() int {
+	b.t.Helper()
+	return Evaluate[int](b, "performance.getEntriesByType('navigation')[0].responseStatus")
+}
+
+// Path is the path and query shown.
+func (b *Tab) Path() string {
+	b.t.Helper()
+	return Evaluate[string](b, "location.pathname + location.search")
+}
+
+// SignIn signs in with a token, from wherever the page is.
+func (b *Tab) SignIn(token string) {
+	b.t.Helper()
+	b.Go("/console/sign-in")
+	b.Type("#token", token)
+	b.Press("Sign in")
+	b.Await("Sign out")
+}
+
+// Type writes into a field.
+func (b *Tab) Type(field, text string) {
+	b.t.Helper()
+	do(b, "empty "+field, chromedp.Evaluate[chromedp.Void](fmt.Sprintf("document.querySelector(%q).value = ''", field)))
+	do(b, "type into "+field, chromedp.SendKeys(chromedp.CSS(field), text))
+}
+
+// Choose picks an option by its value.
+func (b *Tab) Choose(field, value string) {
+	b.t.Helper()
+	do(b, "choose "+value, chromedp.SetValue(chromedp.CSS(field), value))
+}
+
+// Click clicks what a CSS selector finds first.
+func (b *Tab) Click(selector string) {
+	b.t.Helper()
+	do(b, "click "+selector, chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
+}
+
+// Press clicks the first button or link that is called label.
+func (b *Tab) Press(label string) {
+	b.t.Helper()
+	path := fmt.Sprintf("//*[self::a or self::button or self::summary][normalize-space()=%q]", label)
+	do(b, "press "+label, chromedp.Click(path, chromedp.NodeVisible))
+}
+
+// Keys presses keys, where the focus is.
+func (b *Tab) Keys(keys string) {
+	b.t.Helper()
+	do(b, "press keys", chromedp.KeyEvent(keys))
+}
+
+// Await waits until the page shows a text, over any number of pages.
+func (b *Tab) Await(text string) {
+	b.t.Helper()
+	b.until("wait for "+text, fmt.Sprintf("document.readyState === 'complete' && document.body.innerText.includes(%q)", text))
+}
+
+// AwaitGone waits until the page does not show a text any more.
+func (b *Tab) AwaitGone(text string) {
+	b.t.Helper()
+	b.until("wait until gone: "+text, fmt.Sprintf("document.readyState === 'complete' && !document.body.innerText.includes(%q)", text))
+}
+
+func (b *Tab) until(what, expression string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
+	defer cancel()
+	again := time.NewTicker(lookAgain)
+	defer again.Stop()
+	for {
+		// While a page gives way to the next one there is nothing to ask.
+		if ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool](expression)); err == nil && ok {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			b.t.Fatalf("%s: in vain\n%s", what, b.shown())
+		}
+	}
+}
+
+// Text is what an element shows.
+func (b *Tab) Text(selector string) string {
+	b.t.Helper()
+	return strings.TrimSpace(do(b, "read "+selector, chromedp.Text(chromedp.CSS(selector))))
+}
+
+// Evaluate runs an expression in the page.
+func Evaluate[T any](b *Tab, expression string) T {
+	b.t.Helper()
+	return do(b, "evaluate "+expression, chromedp.Evaluate[T](expression))
+}
+
+// Shoot writes screenshots of the page, light and dark, wide and narrow, and
+// fails where a page is wider than its screen.
+func (b *Tab) Shoot(name string) {
+	b.t.Helper()
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{wide, narrow} {
+			b.shoot(name, scheme, width)
+		}
+	}
+	do(b, "back to a wide screen", chromedp.Steps(emulate("", wide)))
+}
+
+func (b *Tab) shoot(name, scheme string, width int64) {
+	b.t.Helper()
+	do(b, "look at "+name, emulate(scheme, width))
+	if over := Evaluate[float64](b, "document.documentElement.scrollWidth - window.innerWidth"); over > 0 {
+		b.t.Errorf("%s is %v px wider than a screen of %d px", name, over, width)
+	}
+	shot := do(b, "look at "+name, func(ctx context.Context, t *chromedp.Target) ([]byte, error) {
+		beyond := true
+		got, err := cdp.Call(ctx, t, page.CaptureScreenshot, page.CaptureScreenshotParams{CaptureBeyondViewport: &beyond})
+		return got.Data, err
+	})
+	if err := os.WriteFile(filepath.Join(b.dir, fmt.Sprintf("%s-%s-%d.png", name, scheme, width)), shot, 0o600); err != nil {
+		b.t.Error(err)
+	}
+}
+
+// emulate sets the reader's colour scheme and screen.
+func emulate(scheme string, width int64) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		var features []*emulation.MediaFeature
+		if scheme != "" {
+			features = []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}
+		}
+		if _, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: features}); err != nil {
+			return err
+		}
+		_, err := cdp.Call(ctx, t, emulation.SetDeviceMetricsOverride,
+			emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1, Mobile: width == narrow})
+		return err
+	})
+}
