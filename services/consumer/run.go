@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
 	"lockstep.dev/services/consumer/internal/admin"
 	"lockstep.dev/services/consumer/internal/center"
+	"lockstep.dev/services/consumer/internal/console"
 	"lockstep.dev/services/consumer/internal/delivery"
 	"lockstep.dev/services/consumer/internal/dispatch"
 	"lockstep.dev/services/consumer/internal/projection"
@@ -229,8 +231,11 @@ func run(ctx context.Context, cfg *Config) error {
 			auditv1.RegisterAuditServiceServer(s, watched.audit)
 		},
 		Gateways: []serve.Gateway{consumerv1.RegisterAdminServiceHandler, consumerv1.RegisterRefreshServiceHandler, auditv1.RegisterAuditServiceHandler},
-		Checks:   map[string]serve.Check{"store": st.Ping},
-		Loops:    append(watched.loops, w.Run, w.RunWaiting, w.RunPurge, refreshes.run),
+		Web: func(ctx context.Context, conn *grpc.ClientConn) (http.Handler, error) {
+			return console.New(ctx, cfg.AppKey, conn, log, now)
+		},
+		Checks: map[string]serve.Check{"store": st.Ping},
+		Loops:  append(watched.loops, w.Run, w.RunWaiting, w.RunPurge, refreshes.run),
 	})
 }
 
