@@ -29,7 +29,8 @@ type Gateway func(ctx context.Context, mux *runtime.ServeMux, conn *grpc.ClientC
 const (
 	jsonType       = "application/json"
 	maxBody        = 256 << 10
-	gatewayTimeout = 20 * time.Second // below the server's write time-out
+	gatewayTimeout = 20 * time.Second // of one call
+	streamTimeout  = 30 * time.Minute // of an answer that comes bit by bit
 )
 
 // gateway is the operators' REST side. It has no identity of its own: a call
@@ -65,6 +66,16 @@ func newGateway(ctx context.Context, conn *grpc.ClientConn, registrations []Gate
 	return &gateway{mux: mux}, nil
 }
 
+// gatewayCalls bound the calls of the gateway's connection. A stream ends with
+// its reader or after streamTimeout.
+func gatewayCalls() grpc.DialOption {
+	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		ctx, cancel := context.WithTimeout(ctx, gatewayTimeout)
+		defer cancel()
+		return invoke(ctx, method, request, reply, conn, options...)
+	})
+}
+
 type tokenKey struct{}
 
 func operatorToken(ctx context.Context, _ *http.Request) metadata.MD {
@@ -83,15 +94,38 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeRefusal(w, code, refusal)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), tokenKey{}, token), gatewayTimeout)
+	ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), tokenKey{}, token), streamTimeout)
 	defer cancel()
 	inner := r.Clone(ctx)
 	inner.Header = http.Header{"Content-Type": {jsonType}, "Accept": {jsonType}}
 	// The gateway would turn these into X-Forwarded-* metadata.
 	inner.Host, inner.RemoteAddr = "", ""
 	inner.Body, inner.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	g.mux.ServeHTTP(w, inner)
+	g.mux.ServeHTTP(patient(w), inner)
 }
+
+// patient gives each write of an answer its own time, so that a stream lives as
+// long as somebody reads it. The request was read whole before.
+func patient(w http.ResponseWriter) *patientWriter {
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Time{}) // a writer without deadlines is as patient
+	return &patientWriter{ResponseWriter: w, conn: conn, now: time.Now}
+}
+
+type patientWriter struct {
+	http.ResponseWriter
+
+	conn *http.ResponseController
+	now  func() time.Time
+}
+
+func (w *patientWriter) Write(part []byte) (int, error) {
+	_ = w.conn.SetWriteDeadline(w.now().Add(writeTimeout))
+	return w.ResponseWriter.Write(part)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *patientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // bearer returns the one token of the one Authorization header.
 func bearer(r *http.Request) (string, bool) {

@@ -157,7 +157,7 @@ func (s *server) makeGRPC(settings *tls.Config, parts Parts) error {
 func (s *server) makeHTTP(ctx context.Context, address string, settings *tls.Config, parts Parts) error {
 	conn, err := grpc.NewClient("passthrough:///inner",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.inner.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), gatewayCalls(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxSnapshotMessage)))
 	if err != nil {
 		return fmt.Errorf("connect the gateway: %w", err)

@@ -43,6 +43,14 @@ type world struct {
 // setup starts a service; change adjusts it before.
 func setup(t *testing.T, change func(*Config, *Parts)) *world {
 	t.Helper()
+	w := prepare(t, change)
+	w.start(t)
+	return w
+}
+
+// prepare is setup without the start.
+func prepare(t *testing.T, change func(*Config, *Parts)) *world {
+	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
 	w := &world{handler: &handler{}, logs: logs, ended: make(chan error, 1)}
 	config := Config{Listen: Listen{GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0"}, Transport: Transport{Insecure: true}}
@@ -61,7 +69,6 @@ func setup(t *testing.T, change func(*Config, *Parts)) *world {
 		t.Fatal(err)
 	}
 	w.server = server
-	w.start(t)
 	return w
 }
 
@@ -168,6 +175,24 @@ func (h *handler) GetTask(ctx context.Context, request *centerv1.GetTaskRequest)
 	}
 	return &centerv1.GetTaskResponse{}, nil
 }
+
+// WatchTask sends three tasks, slower than a server would wait for one answer.
+func (h *handler) WatchTask(request *centerv1.WatchTaskRequest, stream grpc.ServerStreamingServer[centerv1.WatchTaskResponse]) error {
+	for range 3 {
+		if err := stream.Send(&centerv1.WatchTaskResponse{Task: &centerv1.Task{TaskId: request.GetTaskId()}}); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(slower):
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
+	return nil
+}
+
+// slower than the time-outs of the test's HTTP side.
+const slower = 150 * time.Millisecond
 
 func (h *handler) CreateTask(_ context.Context, request *centerv1.CreateTaskRequest) (*centerv1.CreateTaskResponse, error) {
 	h.tasks.Add(1)

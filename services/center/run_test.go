@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -203,6 +204,11 @@ func TestCenter(t *testing.T) {
 	if status != http.StatusOK {
 		t.Fatalf("create: %d %v", status, answer)
 	}
+	made, _ := answer["tasks"].([]any)[0].(map[string]any)["task"].(map[string]any)
+	watch := w.watch(fmt.Sprint(made["taskId"]))
+	if first := watch.next(); first["task"] == nil {
+		t.Fatalf("the first line is %v", first)
+	}
 	in := <-w.instructions
 	if in.RowCount != 300 || in.Attempt != 1 {
 		t.Fatalf("the instruction is %+v", in)
@@ -231,8 +237,71 @@ func TestCenter(t *testing.T) {
 	if status != http.StatusOK || shown["state"] != "TASK_STATE_COMPLETED" {
 		t.Errorf("%d %v", status, answer)
 	}
+	var last map[string]any
+	for line := watch.next(); line != nil; line = watch.next() {
+		last, _ = line["task"].(map[string]any)
+	}
+	if last["state"] != "TASK_STATE_COMPLETED" {
+		t.Errorf("the last line is %v", last)
+	}
 	if err := w.stop(); err != nil {
 		t.Errorf("the center stopped with %v", err)
+	}
+}
+
+// lines is an answer that comes line by line.
+type lines struct {
+	w    *world
+	text *bufio.Scanner
+}
+
+func (w *world) watch(id string) *lines {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.rest+"/v1/tasks/"+id+":watch", nil)
+	w.must(err)
+	req.Header.Set("Authorization", "Bearer "+w.token)
+	resp, err := http.DefaultClient.Do(req)
+	w.must(err)
+	w.t.Cleanup(func() { _ = resp.Body.Close() })
+	return &lines{w: w, text: bufio.NewScanner(resp.Body)}
+}
+
+// next is the result or the error of the next line, nil at the end.
+func (l *lines) next() map[string]any {
+	l.w.t.Helper()
+	if !l.text.Scan() {
+		l.w.must(l.text.Err())
+		return nil
+	}
+	var line map[string]map[string]any
+	l.w.must(json.Unmarshal(l.text.Bytes(), &line))
+	if line["error"] != nil {
+		return line["error"]
+	}
+	return line["result"]
+}
+
+// TestAStopEndsAWatch: a reader learns that it was not the task's end.
+func TestAStopEndsAWatch(t *testing.T) {
+	w := setup(t)
+	_, _ = w.call("PUT", "/v1/consumers/svc-hall/tenants/7", w.token, `{}`)
+	_, _ = w.call("PUT", "/v1/grants/svc-hall/7/form-1", w.token, `{"enabled": true, "read_allowed": true, "subscribe_allowed": true}`)
+	_, answer := w.call("POST", "/v1/tasks", w.token, `{"consumer": "svc-hall", "tenant_id": "7", "collection_id": "form-1", "scope": "SCOPE_COLLECTION"}`)
+	made, _ := answer["tasks"].([]any)[0].(map[string]any)["task"].(map[string]any)
+	watch := w.watch(fmt.Sprint(made["taskId"]))
+	if first := watch.next(); first["task"] == nil {
+		t.Fatalf("the first line is %v", first)
+	}
+	<-w.instructions
+	if err := w.stop(); err != nil {
+		t.Errorf("the center stopped with %v", err)
+	}
+	var last map[string]any
+	for line := watch.next(); line != nil; line = watch.next() {
+		last = line
+	}
+	if text := fmt.Sprint(last); !strings.Contains(text, "UNAVAILABLE") || last["code"] == nil {
+		t.Errorf("the last line is %v", text)
 	}
 }
 

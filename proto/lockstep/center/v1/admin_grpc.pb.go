@@ -62,8 +62,9 @@ type AdminServiceClient interface {
 	ListOutcomes(ctx context.Context, in *ListOutcomesRequest, opts ...grpc.CallOption) (*ListOutcomesResponse, error)
 	// What happened to a task, oldest first.
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
-	// A task as it is now and after every change, until it has ended. The stream
-	// also ends, with UNAVAILABLE, when the service stops.
+	// A task as it is now and after every change, until it has ended. A stream that
+	// is not at the end of its task ends with UNAVAILABLE when the service stops, and
+	// after a quarter of an hour: watch again then.
 	WatchTask(ctx context.Context, in *WatchTaskRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTaskResponse], error)
 	// The signed words behind a task, as they were signed: header, reports, and for
 	// a key the manifest's own evidence that it is or is not among its rows. What
@@ -328,8 +329,9 @@ type AdminServiceServer interface {
 	ListOutcomes(context.Context, *ListOutcomesRequest) (*ListOutcomesResponse, error)
 	// What happened to a task, oldest first.
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
-	// A task as it is now and after every change, until it has ended. The stream
-	// also ends, with UNAVAILABLE, when the service stops.
+	// A task as it is now and after every change, until it has ended. A stream that
+	// is not at the end of its task ends with UNAVAILABLE when the service stops, and
+	// after a quarter of an hour: watch again then.
 	WatchTask(*WatchTaskRequest, grpc.ServerStreamingServer[WatchTaskResponse]) error
 	// The signed words behind a task, as they were signed: header, reports, and for
 	// a key the manifest's own evidence that it is or is not among its rows. What

@@ -39,6 +39,10 @@ type Server struct {
 	// Delivering: ordinary delivery is on. WakeDelivery is called after a replay.
 	Delivering   bool
 	WakeDelivery func()
+	// Stopping is closed when the service begins to stop: streams end then.
+	Stopping <-chan struct{}
+
+	watches watches
 }
 
 // Rules say who may call the methods.

@@ -80,6 +80,19 @@ func (s *Store) Task(ctx context.Context, id uuid.UUID) (*task.Task, error) {
 	return oneTask(s.pool.QueryRow(ctx, `SELECT `+taskColumns+` FROM lockstep.task WHERE task_id = $1`, id), id)
 }
 
+// TaskVersion tells one state of a task's row from every other: what last
+// changed it. TASK_NOT_FOUND where there is none.
+func (s *Store) TaskVersion(ctx context.Context, id uuid.UUID) (version string, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT xmin::text FROM lockstep.task WHERE task_id = $1`, id).Scan(&version)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", notFound(id)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the version of task %s: %w", id, err)
+	}
+	return version, nil
+}
+
 // LockTask reads one task and keeps others from changing it until the commit.
 func (t *Tx) LockTask(ctx context.Context, id uuid.UUID) (*task.Task, error) {
 	return oneTask(t.tx.QueryRow(ctx, `SELECT `+taskColumns+` FROM lockstep.task WHERE task_id = $1 FOR UPDATE`, id), id)
