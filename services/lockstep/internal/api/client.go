@@ -135,12 +135,16 @@ func refusal(status int, text []byte) *Refused {
 			Name    string `json:"name"`
 			Message string `json:"message"`
 		} `json:"fields"`
+		Error *streamError `json:"error"`
 	}
 	r := &Refused{Status: status}
 	if err := json.Unmarshal(text, &answer); err != nil {
 		const most = 300
 		r.Message = strings.TrimSpace(string(text[:min(len(text), most)]))
 		return r
+	}
+	if answer.Error != nil {
+		return answer.Error.refused()
 	}
 	r.Reason, r.Message = answer.Code, answer.Message
 	for _, field := range answer.Fields {

@@ -82,8 +82,9 @@ func TestExitCodes(t *testing.T) {
 	wait := append(append([]string{}, create...), "--wait")
 	answer := func(made, ended string) map[string]string {
 		return map[string]string{
-			"POST /v1/tasks":          `{"tasks":[{"task":` + made + `}]}`,
-			"GET /v1/tasks/" + taskID: `{"task":` + ended + `}`,
+			"POST /v1/tasks":                     `{"tasks":[{"task":` + made + `}]}`,
+			"GET /v1/tasks/" + taskID:            `{"task":` + ended + `}`,
+			"GET /v1/tasks/" + taskID + ":watch": `{"result":{"task":` + ended + `}}` + "\n",
 		}
 	}
 	for _, c := range []struct {
@@ -107,6 +108,7 @@ func TestExitCodes(t *testing.T) {
 		{"no_such_task", nil, []string{"task", "show", taskID}, exitRefused},
 		{"shown", answer("", task("PARTIAL", "")), []string{"task", "show", taskID}, exitDone},
 		{"watched", answer("", task("PARTIAL", "")), []string{"task", "watch", taskID}, exitDiffers},
+		{"watched_nothing", nil, []string{"task", "watch", taskID}, exitRefused},
 		{"unknown_command", nil, []string{"task", "destroy"}, exitError},
 		{"unknown_flag", nil, []string{"version", "--loud"}, exitError},
 		{"too_few_rows", nil, []string{"demo", "--rows", "5"}, exitError},

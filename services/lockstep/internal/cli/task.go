@@ -222,7 +222,8 @@ func taskShow(r *remote) *cobra.Command {
 func taskWatch(r *remote) *cobra.Command {
 	return &cobra.Command{
 		Use: "watch TASK…", Short: "Show progress until the tasks have ended", Args: cobra.MinimumNArgs(1),
-		Long: `Shows progress until every task has ended, then what came out.
+		Long: `Shows how far the scans are, how fast they go and when they end, until every task has
+ended, then what came out. A stream that breaks is opened again.
 
 Exit codes: 0 every task COMPLETED, 1 something is still open, 2 refused or cancelled, 3 did not work.`,
 		Example: "  lockstep task watch 0190f5c27cde7a4f8a9b1c2d3e4f5061",
@@ -233,11 +234,7 @@ Exit codes: 0 every task COMPLETED, 1 something is still open, 2 refused or canc
 			}
 			made := &centerv1.CreateTaskResponse{}
 			for _, id := range args {
-				task, _, err := client.Task(cmd.Context(), id)
-				if err != nil {
-					return err
-				}
-				made.Tasks = append(made.Tasks, &centerv1.CreateTaskResponse_Created{Task: task})
+				made.Tasks = append(made.Tasks, &centerv1.CreateTaskResponse_Created{Task: &centerv1.Task{TaskId: id}})
 			}
 			return r.watch(cmd.Context(), client, made)
 		},

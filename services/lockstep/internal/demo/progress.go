@@ -31,11 +31,22 @@ func (p *Progress) Show(title string, tasks []*centerv1.Task) {
 		return
 	}
 	for _, t := range tasks {
-		if state := api.Word(t.GetState()); p.states[t.GetTaskId()] != state {
-			p.states[t.GetTaskId()] = state
-			p.print("%stenant %d %s %s%s\n", title, t.GetTenantId(), t.GetCollectionId(), state, why(t))
+		if step := step(t); step != "" && p.states[t.GetTaskId()] != step {
+			p.states[t.GetTaskId()] = step
+			p.print("%stenant %d %s %s%s\n", title, t.GetTenantId(), t.GetCollectionId(), step, why(t))
 		}
 	}
+}
+
+// step is what a line is written for: a state, and each tenth of a scan; "" for
+// a task that nothing is known of yet.
+func step(t *centerv1.Task) string {
+	const tenth = 10
+	state := api.Word(t.GetState())
+	if done := int(t.GetEstimate().GetScannedPercent()) / tenth * tenth; done > 0 && t.GetState() == evidencev1.TaskState_TASK_STATE_RUNNING {
+		return fmt.Sprintf("%s %d%%", state, done)
+	}
+	return state
 }
 
 // Start of the reasons that say why a task does not move or has ended so.
@@ -54,6 +65,7 @@ func line(title string, tasks []*centerv1.Task) string {
 	done, at := 0, -1
 	for i, t := range tasks {
 		switch {
+		case t.GetState() == evidencev1.TaskState_TASK_STATE_UNSPECIFIED:
 		case api.Ended(t.GetState()):
 			done++
 		case at < 0 || t.GetState() > tasks[at].GetState():
