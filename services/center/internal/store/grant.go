@@ -50,8 +50,11 @@ const grantColumns = `g.consumer, g.tenant_id, g.collection_id, g.enabled, g.rea
 
 func rowToGrant(row pgx.CollectableRow) (Grant, error) { return scanGrant(row) }
 
-func scanGrant(row pgx.Row) (g Grant, err error) {
-	err = row.Scan(&g.Consumer, &g.TenantID, &g.CollectionID, &g.Enabled, &g.ReadAllowed, &g.SubscribeAllowed, &g.Epoch, &g.UpdatedAt, &g.Served)
+// scanGrant reads grantColumns, and whatever columns follow them into more.
+func scanGrant(row pgx.Row, more ...any) (g Grant, err error) {
+	err = row.Scan(append([]any{
+		&g.Consumer, &g.TenantID, &g.CollectionID, &g.Enabled, &g.ReadAllowed, &g.SubscribeAllowed, &g.Epoch, &g.UpdatedAt, &g.Served,
+	}, more...)...)
 	return g, err
 }
 

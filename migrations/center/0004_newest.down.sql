@@ -1,0 +1,1 @@
+DROP INDEX lockstep.task_scope_created;
