@@ -151,9 +151,11 @@ var marks = map[Tone]string{Good: "✓", Busy: "▸", Idle: "○", Warn: "!", Ba
 
 var tones = map[string]Tone{
 	"COMPLETED": Good, "COMPLETE": Good, "DONE": Good, "APPLIED": Good, "FRESH": Good, "SUCCEEDED": Good, "PAID": Good, "SETTLED": Good,
+	"SUCCESS": Good, "REPAIRED": Good,
 	"RUNNING": Busy, "DISPATCHED": Busy, "SENDING": Busy, "SCANNING": Busy, "RETIRING": Busy, "REPORTING": Busy, "ACCEPTED": Busy, "CLAIMED": Busy,
 	"QUEUED": Idle, "PENDING": Idle, "WAITING": Idle, "DUPLICATE": Idle, "OLDER": Idle, "OPEN": Idle,
 	"PARTIAL": Warn, "PAUSED": Warn, "QUARANTINED": Warn, "CONFLICT": Warn, "RETRY": Warn, "STALE": Warn,
+	"PARKED": Warn, "REPORTED": Warn, "EXHAUSTED": Warn,
 	"FAILED": Bad, "CANCELLED": Off, "DROPPED": Off, "PURGED": Off, "SUPERSEDED": Off, "RETIRED": Off,
 }
 
