@@ -36,8 +36,8 @@ func (p *pages) auditLog(ctx context.Context, r *shell.Request) (shell.View, err
 	return shell.View{Title: "Audit log", Data: auditLog{
 		Filter: r.Filter(
 			shell.Field{Name: "actor", Label: "Actor"}, shell.Field{Name: "action", Label: "Action"}, shell.Field{Name: "object", Label: "Object"},
-			shell.Field{Name: "from", Label: "From (UTC)", Help: "2006-01-02 or 2006-01-02 15:04"},
-			shell.Field{Name: "before", Label: "Before (UTC)"}),
+			shell.Field{Name: "from", Label: "From yyyy-mm-dd"},
+			shell.Field{Name: "before", Label: "Before yyyy-mm-dd"}),
 		Rows: listed.GetRows(), Pager: r.Pager(listed.GetNextPageToken()),
 	}}, nil
 }

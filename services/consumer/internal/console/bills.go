@@ -31,11 +31,11 @@ var (
 // billFields are a filter's; they are the same for bills, stations and CSV.
 func billFields() []shell.Field {
 	return []shell.Field{
-		{Name: "stations", Label: "Stations", Help: "Ids, parted by commas."},
-		{Name: "from", Label: "From month", Help: "yyyyMM", Kind: shell.Number},
-		{Name: "to", Label: "To month", Help: "yyyyMM", Kind: shell.Number},
+		{Name: "stations", Label: "Stations, by id"},
+		{Name: "from", Label: "From yyyyMM", Kind: shell.Number},
+		{Name: "to", Label: "To yyyyMM", Kind: shell.Number},
 		{Name: "partner", Label: "Partner", Kind: shell.Number},
-		{Name: "companies", Label: "Project companies", Help: "Ids, parted by commas."},
+		{Name: "companies", Label: "Companies, by id"},
 		{Name: "order", Label: "Payment order"},
 		{Name: "payment", Label: "Payment", Kind: shell.Choice, Options: paymentStatuses},
 		{Name: "outside", Label: "Outside", Kind: shell.Choice, Options: externalStatuses},
@@ -191,7 +191,7 @@ func (p *pages) stations(ctx context.Context, r *shell.Request) (shell.View, err
 type scores struct {
 	kept
 
-	Filter shell.Filter
+	Fields []shell.Field
 	Score  *consumerv1.GetScoreResponse
 }
 
@@ -208,9 +208,10 @@ func (p *pages) scores(ctx context.Context, r *shell.Request) (shell.View, error
 	if period < 0 || period > math.MaxInt32 {
 		return shell.View{}, fault.New(fault.InvalidArgument, "a month is needed").WithField("period", "is yyyyMM")
 	}
-	page := scores{Filter: r.Filter(
-		shell.Field{Name: "candidate", Label: "Candidate", Kind: shell.Number, Required: true},
-		shell.Field{Name: "period", Label: "Period", Kind: shell.Number, Help: "yyyyMM", Required: true})}
+	page := scores{Fields: shell.Filled(r, []shell.Field{
+		{Name: "candidate", Label: "Candidate", Kind: shell.Number, Required: true},
+		{Name: "period", Label: "Period, as yyyyMM", Kind: shell.Number, Required: true},
+	})}
 	if candidate != 0 || period != 0 {
 		page.Score, err = p.refresh.GetScore(ctx, &consumerv1.GetScoreRequest{CandidateId: candidate, Period: int32(period)})
 		if err := page.or(err); err != nil {

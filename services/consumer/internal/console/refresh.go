@@ -74,6 +74,7 @@ func (p *pages) refreshTask(ctx context.Context, r *shell.Request) (shell.View, 
 	default: // the next request makes it go on
 	}
 	view := shell.View{Title: "Refresh of " + t.GetProjection(), Trail: []shell.Link{{Label: "Refresh", Path: "refresh"}}}
+	view.Still = t.GetState() == consumerv1.RefreshState_REFRESH_STATE_SUCCESS || t.GetState() == consumerv1.RefreshState_REFRESH_STATE_CANCELLED
 	if !redrawn(r) {
 		states, err := valueOf[consumerv1.ScopeState](r, "state", "SCOPE_STATE_", consumerv1.ScopeState_value)
 		if err != nil {
