@@ -60,7 +60,9 @@ type Config struct {
 	// Retention of a manifest's pages after its task ended; 0 keeps them for ever.
 	Retention time.Duration `koanf:"retention"`
 
-	reason string // of an operator's command, no setting
+	// Of an operator's command, no settings.
+	reason string
+	epoch  int64
 }
 
 // Database says where a database is.

@@ -196,7 +196,7 @@ func migrate(ctx context.Context, cfg *Config) error {
 }
 
 // confirm is an operator's word on databases that are not the ones known before.
-func confirm(ctx context.Context, cfg *Config, raiseEpoch bool) error {
+func confirm(ctx context.Context, cfg *Config, epoch int64) error {
 	if cfg.reason == "" {
 		return errors.New("-reason is needed: it goes into the audit log")
 	}
@@ -205,7 +205,7 @@ func confirm(ctx context.Context, cfg *Config, raiseEpoch bool) error {
 		return fmt.Errorf("store: %w", err)
 	}
 	defer pool.Close()
-	return frozen.New(pool).Confirm(ctx, fmt.Sprintf("operator/uid-%d", os.Getuid()), cfg.reason, raiseEpoch)
+	return frozen.New(pool).Confirm(ctx, fmt.Sprintf("operator/uid-%d", os.Getuid()), cfg.reason, epoch)
 }
 
 // workerName tells processes apart in claims, for people; it decides nothing.

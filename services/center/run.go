@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -29,18 +30,20 @@ import (
 	"lockstep.dev/services/center/internal/reconcile"
 	"lockstep.dev/services/center/internal/records"
 	"lockstep.dev/services/center/internal/report"
+	"lockstep.dev/services/center/internal/store/frozen"
 	"lockstep.dev/services/center/internal/sweep"
 	"lockstep.dev/services/internal/version"
 )
 
-const usage = `usage: center [-config file] [-reason text] [serve | migrate | healthcheck | confirm-databases | raise-epoch | version]
+const usage = `usage: center [-config file] [-reason text] [serve | migrate | healthcheck | confirm-databases | raise-epoch [epoch] | version]
 
   serve              run the service (default)
   migrate            apply the migrations of the center's own database
   healthcheck        ask the service that runs here with these settings whether it is ready
   confirm-databases  accept that a database was moved: absence proofs are signed again
   raise-epoch        after a restore from a backup: the same, and consumers accept
-                     older revisions from then on
+                     older revisions from then on. Name an epoch where the backup is
+                     older than an earlier raise: it has to be above every one before
   version            print the version
 
 Settings come from the file and from variables like LOCKSTEP_CENTER__DISPATCH__ENABLED=true.
@@ -53,8 +56,8 @@ const envPrefix = "LOCKSTEP_CENTER"
 var verbs = map[string]func(context.Context, *Config) error{
 	"": run, "serve": run, "migrate": migrate,
 	"healthcheck":       func(ctx context.Context, cfg *Config) error { return serve.Probe(ctx, cfg.Config) },
-	"confirm-databases": func(ctx context.Context, cfg *Config) error { return confirm(ctx, cfg, false) },
-	"raise-epoch":       func(ctx context.Context, cfg *Config) error { return confirm(ctx, cfg, true) },
+	"confirm-databases": func(ctx context.Context, cfg *Config) error { return confirm(ctx, cfg, frozen.KeepEpoch) },
+	"raise-epoch":       func(ctx context.Context, cfg *Config) error { return confirm(ctx, cfg, cfg.epoch) },
 }
 
 func command(ctx context.Context, args []string, out io.Writer) error {
@@ -74,15 +77,28 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	do, ok := verbs[flags.Arg(0)]
-	if !ok || flags.NArg() > 1 {
+	epoch, err := epochOf(flags.Args())
+	if !ok || err != nil {
 		return fmt.Errorf("unknown arguments %q\n%s", flags.Args(), usage)
 	}
 	cfg := defaults()
 	if err := config.Load(*path, envPrefix, cfg); err != nil {
 		return err
 	}
-	cfg.reason = *reason
+	cfg.reason, cfg.epoch = *reason, epoch
 	return do(ctx, cfg)
+}
+
+// epochOf reads what follows raise-epoch; nothing may follow another verb.
+func epochOf(args []string) (int64, error) {
+	if len(args) < 2 {
+		return frozen.NextEpoch, nil
+	}
+	epoch, err := strconv.ParseInt(args[1], 10, 64)
+	if err != nil || epoch < 1 || len(args) > 2 || args[0] != "raise-epoch" {
+		return 0, errors.New("no epoch")
+	}
+	return epoch, nil
 }
 
 // run wires the service and serves until ctx ends.

@@ -315,6 +315,9 @@ func TestCommand(t *testing.T) {
 		"help":             {[]string{"-h"}, usage, ""},
 		"unknown verb":     {[]string{"conquer"}, "", `unknown arguments ["conquer"]`},
 		"too many":         {[]string{"migrate", "now"}, "", "unknown arguments"},
+		"no epoch":         {[]string{"raise-epoch", "0"}, "", "unknown arguments"},
+		"two epochs":       {[]string{"raise-epoch", "3", "4"}, "", "unknown arguments"},
+		"an epoch":         {[]string{"raise-epoch", "3"}, "", "app_key is missing"},
 		"no settings":      {[]string{"migrate"}, "", "app_key is missing"},
 		"no settings file": {[]string{"-config", "/nowhere", "serve"}, "", "/nowhere"},
 	} {

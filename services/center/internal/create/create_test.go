@@ -230,6 +230,27 @@ func TestAll(t *testing.T) {
 	})
 }
 
+// TestTooManySubscriptions: what can't be named in one answer is refused, not cut.
+func TestTooManySubscriptions(t *testing.T) {
+	w := setup(t)
+	const most = 10_000
+	w.Exec(`INSERT INTO lockstep.consumer_grant (consumer, tenant_id, collection_id, enabled, read_allowed, subscribe_allowed)
+		SELECT $1, $2, 'c' || n, true, true, true FROM generate_series(1, $3) n`, centertest.Consumer, centertest.Tenant, most)
+	r := create.Request{Scope: store.Scope{Consumer: centertest.Consumer}, What: protocol.All, Actor: "operator/eva"}
+	if _, err := w.c.Create(t.Context(), r); fault.ReasonOf(err) != fault.ResourceLimit {
+		t.Errorf("got %v", err)
+	}
+	if n := w.Int(`SELECT count(*) FROM lockstep.task`); n != 0 {
+		t.Errorf("%d tasks were made", n)
+	}
+	w.Exec(`DELETE FROM lockstep.consumer_grant WHERE collection_id = 'c1'`)
+	out, err := w.c.Create(t.Context(), r)
+	w.Must(err)
+	if len(out.Tasks)+len(out.LeftOut) != most {
+		t.Errorf("%d tasks, %d left out", len(out.Tasks), len(out.LeftOut))
+	}
+}
+
 // TestRevocationRacesACreation: the creation waits for a revocation that came
 // first, and then refuses.
 func TestRevocationRacesACreation(t *testing.T) {

@@ -2,6 +2,7 @@ package records_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"lockstep.dev/pkg/protocol"
 	"lockstep.dev/services/center/internal/evidencetest"
 	"lockstep.dev/services/center/internal/records"
+	"lockstep.dev/services/center/internal/store/frozen"
 	"lockstep.dev/services/center/internal/task"
 )
 
@@ -268,7 +270,8 @@ func TestNoAbsenceOverAReplacedDatabase(t *testing.T) {
 		if _, err := document.OpenSnapshot(ask(t, w, tk, evidencetest.Key(1), 1).Word, w.Keys); err != nil {
 			t.Errorf("a snapshot is no absence: %v", err)
 		}
-		if err := w.Frozen.Confirm(t.Context(), "ops", "moved to new hardware", column == "store_system"); err != nil {
+		epoch := map[string]int64{"source_system": frozen.KeepEpoch, "store_system": frozen.NextEpoch}[column]
+		if err := w.Frozen.Confirm(t.Context(), "ops", "moved to new hardware", epoch); err != nil {
 			t.Fatal(err)
 		}
 		a, err := document.OpenAbsence(ask(t, w, tk, evidencetest.Between(1), 1).Word, w.Keys)
@@ -306,4 +309,25 @@ func BenchmarkAnswer(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(200*b.N), "ns/record")
+}
+
+// TestRaiseEpochTo: after a restore that lost an earlier raise, the epoch goes
+// above what consumers have seen, and never down.
+func TestRaiseEpochTo(t *testing.T) {
+	w := evidencetest.New(t)
+	for _, c := range []struct {
+		epoch int64
+		want  int
+		err   error
+	}{{7, 7, nil}, {7, 7, frozen.ErrNotAbove}, {3, 7, frozen.ErrNotAbove}, {frozen.NextEpoch, 8, nil}, {frozen.KeepEpoch, 8, nil}, {9, 9, nil}} {
+		if err := w.Frozen.Confirm(t.Context(), "ops", "restored", c.epoch); !errors.Is(err, c.err) {
+			t.Errorf("to %d: %v, want %v", c.epoch, err, c.err)
+		}
+		if got := w.Int(`SELECT center_epoch FROM lockstep.center`); got != c.want {
+			t.Errorf("to %d: the epoch is %d, want %d", c.epoch, got, c.want)
+		}
+	}
+	if n := w.Int(`SELECT count(*) FROM lockstep.audit WHERE actor = 'ops'`); n != 4 {
+		t.Errorf("%d audit rows", n)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/protocol"
 	"lockstep.dev/services/center/internal/task"
 	"lockstep.dev/services/internal/tracing"
@@ -83,25 +84,29 @@ func (s *Store) OpenTask(ctx context.Context, sc Scope, what protocol.Scope, key
 	return tk, nil
 }
 
-// maxSubscriptions bounds one fan-out; each of its tasks is a transaction.
+// maxSubscriptions bounds what one request for ALL spans: each is named in the
+// answer, as a task or as left out.
 const maxSubscriptions = 10_000
 
 // Subscriptions are the scopes whose grants are effective, oldest-proven
 // first: by the end of their last COMPLETED task, never proven ones before all.
-// tenants nil means all.
+// tenants nil means all. More than can be named are refused, never cut.
 func (s *Store) Subscriptions(ctx context.Context, consumer string, tenants []int64) ([]Scope, error) {
 	rows, err := s.pool.Query(ctx, `SELECT g.consumer, g.tenant_id, g.collection_id
 		FROM lockstep.consumer_grant g JOIN lockstep.consumer_tenant USING (consumer, tenant_id)
 		LEFT JOIN LATERAL (SELECT max(ended_at) AS proven FROM lockstep.task
 			WHERE consumer = g.consumer AND tenant_id = g.tenant_id AND collection_id = g.collection_id AND scope = 'COLLECTION' AND state = 'COMPLETED') last ON true
 		WHERE g.consumer = $1 AND g.enabled AND g.read_allowed AND g.subscribe_allowed AND ($2::bigint[] IS NULL OR g.tenant_id = ANY ($2))
-		ORDER BY last.proven NULLS FIRST, g.tenant_id, g.collection_id LIMIT $3`, consumer, tenants, maxSubscriptions)
+		ORDER BY last.proven NULLS FIRST, g.tenant_id, g.collection_id LIMIT $3`, consumer, tenants, maxSubscriptions+1)
 	if err != nil {
 		return nil, fmt.Errorf("list the subscriptions of %s: %w", consumer, err)
 	}
 	scopes, err := pgx.CollectRows(rows, rowToScope)
 	if err != nil {
 		return nil, fmt.Errorf("list the subscriptions of %s: %w", consumer, err)
+	}
+	if len(scopes) > maxSubscriptions {
+		return nil, fault.New(fault.ResourceLimit, "%s has more than %d subscriptions; name collections, or let the schedule work through them", consumer, maxSubscriptions)
 	}
 	return scopes, nil
 }

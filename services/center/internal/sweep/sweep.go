@@ -85,7 +85,10 @@ func (s *Sweeper) RevokeOnce(ctx context.Context) (worked bool, err error) {
 		if err != nil {
 			return worked, fmt.Errorf("finish a revocation: %w", err)
 		}
-		worked = worked || code != fault.None
+		if code != fault.None { // a slot may be free
+			worked = true
+			s.Wake()
+		}
 	}
 	return worked, nil
 }

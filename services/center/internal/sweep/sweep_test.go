@@ -145,12 +145,18 @@ func TestUnfinishedRevocation(t *testing.T) {
 	if w.run(w.s.RevokeOnce) {
 		t.Error("a task with its grant was cancelled")
 	}
+	if w.woken != 0 {
+		t.Error("nothing came free, and the dispatcher was woken")
+	}
 	w.Revoke(centertest.Scope)
 	if !w.run(w.s.RevokeOnce) || w.run(w.s.RevokeOnce) {
 		t.Error("not exactly one run had work")
 	}
 	w.WantState(revoked, "CANCELLED GRANT_REVOKED")
 	w.WantState(served, "QUEUED")
+	if w.woken != 1 {
+		t.Errorf("the dispatcher was woken %d times", w.woken)
+	}
 	w.Exec(`DELETE FROM lockstep.consumer_tenant WHERE tenant_id = 9`)
 	w.run(w.s.RevokeOnce)
 	w.WantState(served, "CANCELLED GRANT_REVOKED")

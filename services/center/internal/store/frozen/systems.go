@@ -2,6 +2,7 @@ package frozen
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -44,19 +45,34 @@ func (s *Store) Known(ctx context.Context, systemSQL string) (known Systems, err
 	return known, nil
 }
 
+// What Confirm does to the center epoch, but for a number to raise it to.
+const (
+	KeepEpoch int64 = 0
+	NextEpoch int64 = -1
+)
+
+// ErrNotAbove: the center epoch only ever rises.
+var ErrNotAbove = errors.New("the center epoch is not below the one asked for")
+
 // Confirm is an operator's word that the databases are the right ones though
 // they changed: what is remembered is dropped, and the next look remembers
-// what it finds. raiseEpoch is for a restore from a backup: consumers then
-// accept revisions below those they have seen.
-func (s *Store) Confirm(ctx context.Context, operator, reason string, raiseEpoch bool) error {
+// what it finds. A raised epoch is for a restore from a backup: consumers then
+// accept revisions below those they have seen. It is given as a number where
+// the backup does not know the newest epoch that consumers have seen.
+func (s *Store) Confirm(ctx context.Context, operator, reason string, epoch int64) error {
 	return pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		var epoch int64
-		if err := tx.QueryRow(ctx, `UPDATE lockstep.center SET source_system = NULL, store_system = NULL,
-			center_epoch = center_epoch + $1::boolean::int RETURNING center_epoch`, raiseEpoch).Scan(&epoch); err != nil {
+		var now int64
+		err := tx.QueryRow(ctx, `UPDATE lockstep.center SET source_system = NULL, store_system = NULL,
+			center_epoch = CASE $1::bigint WHEN 0 THEN center_epoch WHEN -1 THEN center_epoch + 1 ELSE $1 END
+			WHERE $1 <= 0 OR $1 > center_epoch RETURNING center_epoch`, epoch).Scan(&now)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("confirm the databases: %w: %d", ErrNotAbove, epoch)
+		}
+		if err != nil {
 			return fmt.Errorf("confirm the databases: %w", err)
 		}
 		if _, err := tx.Exec(ctx, `INSERT INTO lockstep.audit (actor, action, object, decision, reason) VALUES ($1, 'databases.confirm', 'center', $2, $3)`,
-			operator, fmt.Sprintf("CONFIRMED under center epoch %d", epoch), reason); err != nil {
+			operator, fmt.Sprintf("CONFIRMED under center epoch %d", now), reason); err != nil {
 			return fmt.Errorf("audit the confirmation of the databases: %w", err)
 		}
 		return nil
