@@ -67,13 +67,14 @@ func (a *triples) args(t *dataset.Table) []any {
 // triplesColumns names args in unnest.
 const triplesColumns = "key, was, was_revision, was_hash, was_deleted, was_version"
 
-// lockedSQL is a query for the keys of v whose row t is still as expected, in
-// this tenant ($1) and collection ($2). It locks them in key order. A row that a
+// lockedSQL is a query for the rows of v whose row t is still as expected, in
+// this tenant ($1) and collection ($2). It locks those in key order, and gives
+// all of v, so that nothing has to look for the rest of it. A row that a
 // host transaction holds is passed over, and a row that one changed meanwhile is
 // judged again as it is once locked: so neither side ever waits for the other,
 // and nothing is written over a value that was not looked at.
 func lockedSQL(t *dataset.Table, also string) string {
-	return fmt.Sprintf(`SELECT t.%[2]s AS key FROM %[1]s AS t JOIN v ON t.%[2]s = v.key
+	return fmt.Sprintf(`SELECT v.* FROM %[1]s AS t JOIN v ON t.%[2]s = v.key
 		WHERE t.%[3]s = $1 AND t.%[4]s = $2::%[5]s AND (t.%[6]s IS NULL) = (v.was = 'live')
 			AND (v.was = 'absent' OR (COALESCE(t.%[7]s, 0) = v.was_revision AND %[8]s = v.was_hash AND COALESCE(t.%[9]s, false) = v.was_deleted))
 			AND (v.was_version IS NULL OR COALESCE(t.%[10]s, 0) = v.was_version)%[11]s

@@ -49,12 +49,12 @@ func (p *Projection) Repair(ctx context.Context, tx pgx.Tx, at Scope, items []It
 	if len(items) > MaxBatch {
 		return nil, fmt.Errorf("repair %d rows at once: at most %d", len(items), MaxBatch)
 	}
-	args, inserts := p.repairArgs(at, items)
 	var batch pgx.Batch
 	batch.Queue("SET LOCAL lock_timeout = '" + lockTimeout + "'")
-	batch.Queue(p.updateSQL(), args...)
-	if inserts {
-		batch.Queue(p.insertSQL(), args...)
+	batch.Queue(p.updateSQL(), p.repairArgs(at, items)...)
+	// A row that is expected to be absent may be a retired one, so it is in both.
+	if missing := absentItems(items); len(missing) > 0 {
+		batch.Queue(p.insertSQL(), p.repairArgs(at, missing)...)
 	}
 	batch.Queue("SET LOCAL lock_timeout TO DEFAULT")
 	written, err := p.send(ctx, tx, &batch, snapshotHashes(items))
@@ -117,7 +117,7 @@ func snapshotHashes(items []Item) map[string]canon.Hash {
 }
 
 // repairArgs are $1 tenant, $2 collection and the arrays of itemsSQL.
-func (p *Projection) repairArgs(at Scope, items []Item) (args []any, inserts bool) {
+func (p *Projection) repairArgs(at Scope, items []Item) []any {
 	n := len(items)
 	var was triples
 	var (
@@ -130,7 +130,6 @@ func (p *Projection) repairArgs(at Scope, items []Item) (args []any, inserts boo
 	for i := range items {
 		item, s := &items[i], items[i].Snapshot
 		was.add(item.Key, item.Expected)
-		inserts = inserts || item.Expected.is == absent
 		revision[i], schema[i], sequence[i] = s.Revision, s.SchemaVersion, s.Sequence
 		hash[i], deleted[i] = s.Hash[:], s.Deleted
 		if s.Content != nil {
@@ -139,8 +138,19 @@ func (p *Projection) repairArgs(at Scope, items []Item) (args []any, inserts boo
 		}
 		event[i], proof[i] = s.EventID, item.ProofID
 	}
-	args = append([]any{at.TenantID, at.CollectionID}, was.args(p.table)...)
-	return append(args, revision, hash, deleted, schema, sequence, content, event, proof), inserts
+	args := append([]any{at.TenantID, at.CollectionID}, was.args(p.table)...)
+	return append(args, revision, hash, deleted, schema, sequence, content, event, proof)
+}
+
+// absentItems are those that expect no live row.
+func absentItems(items []Item) []Item {
+	var out []Item
+	for i := range items {
+		if items[i].Expected.is == absent {
+			out = append(out, items[i])
+		}
+	}
+	return out
 }
 
 func (p *Projection) itemsSQL() string {
@@ -155,7 +165,7 @@ func (p *Projection) itemsSQL() string {
 func (p *Projection) updateSQL() string {
 	t := p.table
 	return fmt.Sprintf(`WITH v AS (%[1]s), locked AS (%[2]s)
-		UPDATE %[3]s AS t SET %[4]s FROM v JOIN locked ON locked.key = v.key
+		UPDATE %[3]s AS t SET %[4]s FROM locked AS v
 		WHERE t.%[5]s = $1 AND t.%[6]s = v.key RETURNING %[7]s`,
 		p.itemsSQL(), lockedSQL(t, ""), t.Ident, p.assignments(func(c written) string { return c.value }),
 		t.Tenant, t.Key, p.returning())

@@ -84,7 +84,7 @@ func (p *Projection) change(ctx context.Context, tx pgx.Tx, deed, also, set stri
 	rows, err := tx.Query(ctx, fmt.Sprintf(`WITH v AS (
 			SELECT * FROM unnest($3::%[1]s[], $4::text[], $5::bigint[], $6::bytea[], $7::boolean[], $8::bigint[], $9::text[])
 			AS v(%[2]s, extra)), locked AS (%[3]s)
-		UPDATE %[4]s AS t SET %[5]s FROM v JOIN locked ON locked.key = v.key
+		UPDATE %[4]s AS t SET %[5]s FROM locked AS v
 		WHERE t.%[6]s = $1 AND t.%[7]s = v.key RETURNING t.%[7]s`,
 		t.KeyType(), triplesColumns, lockedSQL(t, also), t.Ident, set, t.Tenant, t.Key), args...)
 	if err != nil {

@@ -122,6 +122,12 @@ func (e *Effect) RaiseHighWater(ctx context.Context, marks []Mark) error {
 	return nil
 }
 
+// keyByKey plans a look at keys for the table as it is by then. A ledger is
+// empty when its task begins, and what was planned for it then would be held on
+// to while it grows: every batch would read all of it. The subquery of such a
+// look can't be merged into the rest, so each key is one descent of an index.
+const keyByKey = pgx.QueryExecModeCacheDescribe
+
 // Mark is the highest word about a record.
 type Mark struct {
 	Key         string // raw
@@ -132,8 +138,10 @@ type Mark struct {
 
 // HighWater reads the marks of keys; a key without one is not in the map.
 func (s *Store) HighWater(ctx context.Context, w *Work, keys []string) (map[string]Mark, error) {
-	rows, err := s.pool.Query(ctx, `SELECT record_key, center_epoch, revision, retired FROM lockstep.high_water
-		WHERE tenant_id = $1 AND collection_id = $2 AND record_key = ANY($3)`, w.TenantID, w.CollectionID, rawKeys(keys))
+	rows, err := s.pool.Query(ctx, `SELECT h.* FROM unnest($3::bytea[]) AS k(key) CROSS JOIN LATERAL (
+			SELECT record_key, center_epoch, revision, retired FROM lockstep.high_water
+			WHERE tenant_id = $1 AND collection_id = $2 AND record_key = k.key OFFSET 0) AS h`,
+		keyByKey, w.TenantID, w.CollectionID, rawKeys(keys))
 	if err != nil {
 		return nil, fmt.Errorf("read high-water marks: %w", err)
 	}
@@ -160,8 +168,10 @@ type Known struct {
 
 // Known reads what the task's ledger holds of keys.
 func (s *Store) Known(ctx context.Context, w *Work, keys []string) (map[string]Known, error) {
-	rows, err := s.pool.Query(ctx, `SELECT record_key, class, outcome, wrote_revision, wrote_hash, wrote_deleted FROM lockstep.outcome
-		WHERE tenant_id = $1 AND task_id = $2 AND record_key = ANY($3)`, w.TenantID, w.TaskID, rawKeys(keys))
+	rows, err := s.pool.Query(ctx, `SELECT o.* FROM unnest($3::bytea[]) AS k(key) CROSS JOIN LATERAL (
+			SELECT record_key, class, outcome, wrote_revision, wrote_hash, wrote_deleted FROM lockstep.outcome
+			WHERE tenant_id = $1 AND task_id = $2 AND record_key = k.key OFFSET 0) AS o`,
+		keyByKey, w.TenantID, w.TaskID, rawKeys(keys))
 	if err != nil {
 		return nil, fmt.Errorf("read known differences: %w", err)
 	}

@@ -425,3 +425,53 @@ func TestListWork(t *testing.T) {
 		t.Errorf("%d are running", len(got))
 	}
 }
+
+// TestLookingAtKeysReadsOnlyThem: statements that were planned for empty tables
+// are not held on to when the ledger has grown.
+func TestLookingAtKeysReadsOnlyThem(t *testing.T) {
+	w := setup(t)
+	config := w.pool.Config().Copy()
+	config.MaxConns = 1 // one session plans, and its counts are flushed by hand
+	one, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(one.Close)
+	s := store.New(one, w.pool, settings)
+	in := instruction()
+	w.accept(in)
+	row := w.row(in)
+	keys := []string{string([]byte{15: 1}), string([]byte{15: 2})}
+	look := func() {
+		t.Helper()
+		if _, err := s.Known(t.Context(), row, keys); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.HighWater(t.Context(), row, keys); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func() (tuples int64) {
+		t.Helper()
+		if _, err := one.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`); err != nil {
+			t.Fatal(err)
+		}
+		if err := one.QueryRow(t.Context(), `SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables
+			WHERE schemaname = 'lockstep' AND relname IN ('outcome', 'high_water')`).Scan(&tuples); err != nil {
+			t.Fatal(err)
+		}
+		return tuples
+	}
+	for range 10 {
+		look()
+	}
+	w.exec(`INSERT INTO lockstep.outcome (tenant_id, task_id, record_key, class, outcome, op_id)
+		SELECT 7, $1, decode(lpad(to_hex(i), 32, '0'), 'hex'), 'MISSING', 'REPORTED', $1 FROM generate_series(1, 5000) AS i`, row.TaskID)
+	w.exec(`INSERT INTO lockstep.high_water (tenant_id, collection_id, record_key, center_epoch, revision)
+		SELECT 7, 'form-1', decode(lpad(to_hex(i), 32, '0'), 'hex'), 1, 1 FROM generate_series(1, 5000) AS i`)
+	before := read()
+	look()
+	if n := read() - before; n != 4 {
+		t.Errorf("%d rows were read for two keys in two tables", n)
+	}
+}
