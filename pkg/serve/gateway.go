@@ -68,12 +68,13 @@ func newGateway(ctx context.Context, conn *grpc.ClientConn, registrations []Gate
 
 // gatewayCalls bound the calls of the gateway's connection. A stream ends with
 // its reader or after streamTimeout.
-func gatewayCalls() grpc.DialOption {
-	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+func gatewayCalls() []grpc.DialOption {
+	unary := func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 		ctx, cancel := context.WithTimeout(ctx, gatewayTimeout)
 		defer cancel()
 		return invoke(ctx, method, request, reply, conn, options...)
-	})
+	}
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(unary), grpc.WithChainStreamInterceptor(refuseStreams)}
 }
 
 type tokenKey struct{}
@@ -101,6 +102,10 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The gateway would turn these into X-Forwarded-* metadata.
 	inner.Host, inner.RemoteAddr = "", ""
 	inner.Body, inner.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	if media := linesWanted(r); media != "" {
+		(&list{g: g, w: patient(w), media: media}).answer(inner)
+		return
+	}
 	g.mux.ServeHTTP(patient(w), inner)
 }
 

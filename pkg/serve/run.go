@@ -155,10 +155,10 @@ func (s *server) makeGRPC(settings *tls.Config, parts Parts) error {
 // makeHTTP connects the gateway to the gRPC server by a real connection, so that
 // its calls pass every interceptor, within the process.
 func (s *server) makeHTTP(ctx context.Context, address string, settings *tls.Config, parts Parts) error {
-	conn, err := grpc.NewClient("passthrough:///inner",
+	conn, err := grpc.NewClient("passthrough:///inner", append(gatewayCalls(),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.inner.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), gatewayCalls(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxSnapshotMessage)))
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxSnapshotMessage)))...)
 	if err != nil {
 		return fmt.Errorf("connect the gateway: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -149,6 +150,7 @@ type handler struct {
 	unary    func(ctx context.Context) error
 	received atomic.Pointer[metadata.MD]
 	tasks    atomic.Int64
+	pages    atomic.Int64
 }
 
 func (h *handler) UnaryCall(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
@@ -174,6 +176,29 @@ func (h *handler) GetTask(ctx context.Context, request *centerv1.GetTaskRequest)
 		return nil, errors.New("secret detail")
 	}
 	return &centerv1.GetTaskResponse{}, nil
+}
+
+// ListTasks has tasks 1 to 450. A consumer's name makes it fail at a place.
+func (h *handler) ListTasks(_ context.Context, request *centerv1.ListTasksRequest) (*centerv1.ListTasksResponse, error) {
+	const tasks = 450
+	from, _ := strconv.Atoi(request.GetPageToken())
+	h.pages.Add(1)
+	switch {
+	case request.GetConsumer() == "breaks" && from > 200, request.GetConsumer() == "is broken":
+		return nil, errors.New("secret detail")
+	case request.GetConsumer() == "circles":
+		return &centerv1.ListTasksResponse{Tasks: []*centerv1.Task{{TaskId: "1"}}, NextPageToken: "1"}, nil
+	case request.GetConsumer() == "none":
+		return &centerv1.ListTasksResponse{}, nil
+	}
+	answer := &centerv1.ListTasksResponse{}
+	for n := from + 1; n <= tasks && n <= from+int(request.GetPageSize()); n++ {
+		answer.Tasks = append(answer.Tasks, &centerv1.Task{TaskId: strconv.Itoa(n), Reason: "two\nlines"})
+	}
+	if next := from + int(request.GetPageSize()); next < tasks {
+		answer.NextPageToken = strconv.Itoa(next)
+	}
+	return answer, nil
 }
 
 // WatchTask sends three tasks, slower than a server would wait for one answer.
