@@ -46,5 +46,6 @@
 // redirects. A page links to it like to any other page. A refusal shows the form
 // again with its code and what is wrong with each field.
 //
-// A file to keep is a Download.
+// A file to keep is a Download. The pages of the audit log are the same for both
+// services: AddAudit adds them.
 package console

@@ -17,7 +17,7 @@ const (
 	maxStreamsEach = 6                // of an operator; a browser opens no more to one host
 	maxStreams     = 48               // below what the gateway's connection carries
 	streamAge      = 15 * time.Minute // then the browser asks again, with whatever cookie it has then
-	minRedraw      = 250 * time.Millisecond
+	minRedraw      = time.Second      // a page asks a few calls each time
 	heartbeat      = 15 * time.Second
 	sendTimeout    = 10 * time.Second // for a reader that does not read
 )

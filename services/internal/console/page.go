@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"html/template"
+	"io/fs"
 	"net/http"
 	"strings"
 	"time"
@@ -36,7 +37,12 @@ type View struct {
 
 // Page adds a page. The navigation has them in the order they come.
 func (c *Console) Page(p Page) {
-	tmpl, err := c.parse(c.Templates, p.Template)
+	c.page(p, c.Templates)
+}
+
+// page adds a page whose template is among files.
+func (c *Console) page(p Page, files fs.FS) {
+	tmpl, err := c.parse(files, p.Template)
 	if err != nil {
 		c.broken = append(c.broken, err)
 		return

@@ -25,11 +25,13 @@ import (
 //go:embed pages/*.html
 var templates embed.FS
 
+// refresh is how often a live list is read again; a task's own page is told of changes.
+const refresh = 5 * time.Second
+
 // pages are the center's, over its API.
 type pages struct {
 	admin centerv1.AdminServiceClient
 	audit auditv1.AuditServiceClient
-	now   func() time.Time
 }
 
 // New makes the center's console. It ends what it streams when ctx ends.
@@ -38,7 +40,7 @@ func New(ctx context.Context, app string, conn *grpc.ClientConn, log *zap.Logger
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	p := &pages{admin: centerv1.NewAdminServiceClient(conn), audit: auditv1.NewAuditServiceClient(conn), now: now}
+	p := &pages{admin: centerv1.NewAdminServiceClient(conn), audit: auditv1.NewAuditServiceClient(conn)}
 	c, err := shell.New(ctx, shell.Config{
 		Service: "center", App: app, Version: version.Version, Templates: files, Log: log, Now: now,
 		Verify: func(ctx context.Context) error {
@@ -49,6 +51,27 @@ func New(ctx context.Context, app string, conn *grpc.ClientConn, log *zap.Logger
 	if err != nil {
 		return nil, err
 	}
-	c.Page(shell.Page{Path: "", Nav: "Targets", Template: "targets.html", Show: p.targets})
+	c.Page(shell.Page{Path: "", Nav: "Overview", Template: "overview.html", Show: p.overview, Live: refresh})
+	c.Page(shell.Page{Path: "tasks", Nav: "Tasks", Template: "tasks.html", Show: p.tasks, Live: refresh})
+	c.Page(shell.Page{Path: "tasks/{task}", Under: "tasks", Template: "task.html", Show: p.task, Live: refresh, Watch: p.watchTask})
+	c.Page(shell.Page{Path: "tasks/{task}/outcomes", Under: "tasks", Template: "outcomes.html", Show: p.outcomes})
+	c.Page(shell.Page{Path: "tasks/{task}/evidence", Under: "tasks", Template: "evidence.html", Show: p.evidence})
+	c.Download(shell.Download{Path: "tasks/{task}/evidence.json", Open: p.evidenceFile})
+	c.Action(shell.Action{Path: "tasks/new", Under: "tasks", Form: p.newTaskForm, Do: p.newTask})
+	c.Action(shell.Action{Path: "tasks/{task}/cancel", Under: "tasks", Form: p.cancelForm, Do: p.cancel})
+
+	c.Page(shell.Page{Path: "deliveries", Nav: "Deliveries", Template: "deliveries.html", Show: p.deliveries, Live: refresh})
+	c.Action(shell.Action{Path: "deliveries/{delivery}/replay", Under: "deliveries", Form: p.replayForm, Do: p.replay})
+	c.Page(shell.Page{Path: "records", Nav: "Records", Template: "record.html", Show: p.record})
+	c.Action(shell.Action{Path: "records/replay", Under: "records", Form: p.sendForm, Do: p.send})
+
+	c.Page(shell.Page{Path: "grants", Nav: "Grants", Template: "grants.html", Show: p.grants})
+	c.Action(shell.Action{Path: "grants/set", Under: "grants", Form: p.grantForm, Do: p.setGrant})
+	c.Page(shell.Page{Path: "targets", Nav: "Consumers", Template: "targets.html", Show: p.targets})
+	c.Page(shell.Page{Path: "targets/{consumer}", Under: "targets", Template: "tenants.html", Show: p.tenants})
+	c.Action(shell.Action{Path: "targets/{consumer}/add", Under: "targets", Form: p.addTenantForm, Do: p.addTenant})
+	c.Action(shell.Action{Path: "targets/{consumer}/remove/{tenant}", Under: "targets", Form: p.removeTenantForm, Do: p.removeTenant})
+
+	shell.AddAudit(c, p.audit)
 	return c.Handler()
 }
