@@ -39,6 +39,7 @@ func newAudit(env *Environment) *cobra.Command {
 func auditList(r *remote) *cobra.Command {
 	var in auditv1.ListAuditRequest
 	var from, before string
+	var f paging
 	cmd := &cobra.Command{
 		Use: "list", Short: "List what was done, newest first", Args: cobra.NoArgs,
 		Example: `  lockstep audit list --actor operator/ada --from 2026-11-01T00:00:00Z
@@ -55,17 +56,10 @@ func auditList(r *remote) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, text, err := client.Audit(cmd.Context(), &in)
-			if err != nil {
-				return err
-			}
-			return r.show(text, func(w *tabwriter.Writer) {
-				fmt.Fprint(w, "ID\tAT\tACTOR\tACTION\tOBJECT\tDECISION\tREASON\n")
-				for _, row := range out.GetRows() {
-					fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", row.GetAuditId(), moment(row.GetAt()), row.GetActor(), row.GetAction(),
-						row.GetObject(), row.GetDecision(), or(row.GetReason(), "-"))
-				}
-				writeMore(w, out.GetNextPageToken())
+			return r.list(cmd.Context(), &f, "ID\tAT\tACTOR\tACTION\tOBJECT\tDECISION\tREASON\n", func(size int32, token string) (listed, error) {
+				in.PageSize, in.PageToken = size, token
+				out, text, err := client.Audit(cmd.Context(), &in)
+				return listed{text, out.GetNextPageToken(), func(w *tabwriter.Writer) { writeAudit(w, out.GetRows()) }}, err
 			})
 		},
 	}
@@ -76,9 +70,15 @@ func auditList(r *remote) *cobra.Command {
 	flags.StringVar(&from, "from", "", "from this moment on, as 2026-11-30T12:00:00Z")
 	flags.StringVar(&before, "before", "", "before this moment")
 	flags.BoolVar(&in.OldestFirst, "oldest-first", false, "oldest first")
-	flags.Int32Var(&in.PageSize, "limit", 0, "rows a page, 1 to 500")
-	flags.StringVar(&in.PageToken, "page", "", "go on after this row, as the page before says")
+	f.add(cmd)
 	return cmd
+}
+
+func writeAudit(w *tabwriter.Writer, rows []*auditv1.AuditRow) {
+	for _, row := range rows {
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", row.GetAuditId(), moment(row.GetAt()), row.GetActor(), row.GetAction(),
+			row.GetObject(), row.GetDecision(), or(row.GetReason(), "-"))
+	}
 }
 
 func parseMoment(flag, text string) (*timestamppb.Timestamp, error) {

@@ -143,7 +143,7 @@ func TestAuditVerify(t *testing.T) {
 
 func TestAuditList(t *testing.T) {
 	w := setup(t, map[string]string{
-		"GET /v1/audit?actor=operator%2Fada&from=2026-11-30T00%3A00%3A00Z": `{"rows":[{"auditId":"7","at":"2026-11-30T12:00:00Z","actor":"operator/ada","action":"grant.set","object":"grant/x","decision":"SET"}],"nextPageToken":"7"}`,
+		"GET /v1/audit?actor=operator%2Fada&from=2026-11-30T00%3A00%3A00Z&page_size=50": `{"rows":[{"auditId":"7","at":"2026-11-30T12:00:00Z","actor":"operator/ada","action":"grant.set","object":"grant/x","decision":"SET"}],"nextPageToken":"7"}`,
 	})
 	if got := w.run(t, "audit", "list", "--actor", "operator/ada", "--from", "2026-11-30T00:00:00Z"); got != exitDone {
 		t.Fatalf("exit code %d: %s", got, w.err.String())

@@ -43,15 +43,11 @@ func deliveryFailed(r *remote) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, text, err := client.FailedDeliveries(cmd.Context(), &centerv1.ListFailedDeliveriesRequest{
-				Consumer: f.consumer, TenantId: f.tenant, CollectionId: f.collection, Code: code, States: states, PageSize: f.limit, PageToken: f.page,
-			})
-			if err != nil {
-				return err
-			}
-			return r.show(text, func(w *tabwriter.Writer) {
-				writeDeliveries(w, out.GetDeliveries()...)
-				writeMore(w, out.GetNextPageToken())
+			return r.list(cmd.Context(), &f.paging, deliveryHead, func(size int32, token string) (listed, error) {
+				out, text, err := client.FailedDeliveries(cmd.Context(), &centerv1.ListFailedDeliveriesRequest{
+					Consumer: f.consumer, TenantId: f.tenant, CollectionId: f.collection, Code: code, States: states, PageSize: size, PageToken: token,
+				})
+				return listed{text, out.GetNextPageToken(), func(w *tabwriter.Writer) { writeDeliveries(w, out.GetDeliveries()...) }}, err
 			})
 		},
 	}
@@ -61,8 +57,14 @@ func deliveryFailed(r *remote) *cobra.Command {
 	return cmd
 }
 
+const deliveryHead = "DELIVERY\tCONSUMER\tTENANT\tCOLLECTION\tRECORD\tSTATE\tATTEMPTS\tREVISION\tUPDATED\tBECAUSE\n"
+
+func writeDelivery(w *tabwriter.Writer, d *centerv1.Delivery) {
+	fmt.Fprint(w, deliveryHead)
+	writeDeliveries(w, d)
+}
+
 func writeDeliveries(w *tabwriter.Writer, list ...*centerv1.Delivery) {
-	fmt.Fprint(w, "DELIVERY\tCONSUMER\tTENANT\tCOLLECTION\tRECORD\tSTATE\tATTEMPTS\tREVISION\tUPDATED\tBECAUSE\n")
 	for _, d := range list {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", d.GetDeliveryId(), d.GetConsumer(), d.GetTenantId(), d.GetCollectionId(), d.GetKey(),
 			api.Word(d.GetState()), d.GetAttempts(), d.GetRevision(), moment(d.GetUpdatedAt()), because(d.GetCode(), d.GetOutcome()))
@@ -85,7 +87,7 @@ without one the replay is refused. Exit codes: 0 queued, 2 refused, 3 did not wo
 			if err != nil {
 				return err
 			}
-			return r.show(text, func(w *tabwriter.Writer) { writeDeliveries(w, d) })
+			return r.show(text, func(w *tabwriter.Writer) { writeDelivery(w, d) })
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit log")

@@ -31,21 +31,17 @@ func grantList(r *remote) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, text, err := client.Grants(cmd.Context(), &centerv1.ListGrantsRequest{
-				Consumer: f.consumer, TenantId: f.tenant, PageSize: f.limit, PageToken: f.page,
-			})
-			if err != nil {
-				return err
-			}
-			return r.show(text, func(w *tabwriter.Writer) {
-				writeGrants(w, out.GetGrants()...)
-				writeMore(w, out.GetNextPageToken())
+			return r.list(cmd.Context(), &f.paging, grantHead, func(size int32, token string) (listed, error) {
+				out, text, err := client.Grants(cmd.Context(), &centerv1.ListGrantsRequest{
+					Consumer: f.consumer, TenantId: f.tenant, PageSize: size, PageToken: token,
+				})
+				return listed{text, out.GetNextPageToken(), func(w *tabwriter.Writer) { writeGrants(w, out.GetGrants()...) }}, err
 			})
 		},
 	}
 	cmd.Flags().StringVar(&f.consumer, "consumer", "", "only this consumer")
 	cmd.Flags().Int64Var(&f.tenant, "tenant", 0, "only this tenant")
-	f.addPage(cmd)
+	f.paging.add(cmd)
 	return cmd
 }
 
@@ -119,6 +115,7 @@ func (r *remote) setGrant(cmd *cobra.Command, client *api.Client, f grantFlags, 
 		return err
 	}
 	return r.show(text, func(w *tabwriter.Writer) {
+		fmt.Fprint(w, grantHead)
 		writeGrants(w, out.GetGrant())
 		if n := out.GetCancelledTasks(); n > 0 {
 			fmt.Fprintf(w, "%d open tasks were cancelled\n", n)
@@ -126,8 +123,9 @@ func (r *remote) setGrant(cmd *cobra.Command, client *api.Client, f grantFlags, 
 	})
 }
 
+const grantHead = "CONSUMER\tTENANT\tCOLLECTION\tENABLED\tREAD\tSUBSCRIBE\tEFFECTIVE\tEPOCH\tUPDATED\n"
+
 func writeGrants(w *tabwriter.Writer, grants ...*centerv1.Grant) {
-	fmt.Fprint(w, "CONSUMER\tTENANT\tCOLLECTION\tENABLED\tREAD\tSUBSCRIBE\tEFFECTIVE\tEPOCH\tUPDATED\n")
 	for _, g := range grants {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%t\t%t\t%t\t%t\t%d\t%s\n", g.GetConsumer(), g.GetTenantId(), g.GetCollectionId(), g.GetEnabled(),
 			g.GetReadAllowed(), g.GetSubscribeAllowed(), g.GetEffective(), g.GetGrantEpoch(), moment(g.GetUpdatedAt()))

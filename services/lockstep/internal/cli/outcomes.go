@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,7 +17,7 @@ import (
 func taskOutcomes(center *remote) *cobra.Command {
 	holder := &cobra.Command{}
 	consumer := newRemote(center.env, holder, "consumer")
-	cmd := workOutcomes(consumer)
+	cmd, f := ledgerList(consumer)
 	ledger := cmd.RunE
 	var reported bool
 	var code string
@@ -27,7 +28,7 @@ left open, a bounded number an attempt, the newest attempt first.
 
 Exit codes: 0 listed, 2 refused, 3 did not work.`
 	cmd.Example = `  lockstep task outcomes ` + exampleKey + `
-  lockstep task outcomes ` + exampleKey + ` --outcome QUARANTINED --json
+  lockstep task outcomes ` + exampleKey + ` --outcome QUARANTINED --all --json
   lockstep task outcomes ` + exampleKey + ` --reported --code QUARANTINED`
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		flags := cmd.Flags()
@@ -41,11 +42,7 @@ Exit codes: 0 listed, 2 refused, 3 did not work.`
 		if flags.Changed("class") || flags.Changed("outcome") {
 			return errors.New("--class and --outcome are the ledger's; --reported has --code and --attempt")
 		}
-		limit, _ := flags.GetInt32("limit") //nolint:errcheck // declared by addPage
-		page, _ := flags.GetString("page")  //nolint:errcheck // declared by addPage
-		return center.reported(cmd, &centerv1.ListOutcomesRequest{
-			TaskId: args[0], Code: strings.ToUpper(code), Attempt: attempt, PageSize: limit, PageToken: page,
-		})
+		return center.reported(cmd.Context(), f, &centerv1.ListOutcomesRequest{TaskId: args[0], Code: strings.ToUpper(code), Attempt: attempt})
 	}
 	cmd.Flags().AddFlag(holder.PersistentFlags().Lookup("consumer"))
 	cmd.Flags().BoolVar(&reported, "reported", false, "what the reports at the center name, instead of the ledger")
@@ -54,21 +51,19 @@ Exit codes: 0 listed, 2 refused, 3 did not work.`
 	return cmd
 }
 
-func (r *remote) reported(cmd *cobra.Command, in *centerv1.ListOutcomesRequest) error {
+func (r *remote) reported(ctx context.Context, f *paging, in *centerv1.ListOutcomesRequest) error {
 	client, err := r.client()
 	if err != nil {
 		return err
 	}
-	out, text, err := client.Reported(cmd.Context(), in)
-	if err != nil {
-		return err
-	}
-	return r.show(text, func(w *tabwriter.Writer) {
-		fmt.Fprint(w, "ATTEMPT\tRECORD\tREVISION\tCODE\n")
-		for _, o := range out.GetOutcomes() {
-			item := o.GetItem()
-			fmt.Fprintf(w, "%d\t%s\t%d\t%s\n", o.GetAttempt(), or(item.GetKey(), item.GetRange()), item.GetRevision(), item.GetCode())
-		}
-		writeMore(w, out.GetNextPageToken())
+	return r.list(ctx, f, "ATTEMPT\tRECORD\tREVISION\tCODE\n", func(size int32, token string) (listed, error) {
+		in.PageSize, in.PageToken = size, token
+		out, text, err := client.Reported(ctx, in)
+		return listed{text, out.GetNextPageToken(), func(w *tabwriter.Writer) {
+			for _, o := range out.GetOutcomes() {
+				item := o.GetItem()
+				fmt.Fprintf(w, "%d\t%s\t%d\t%s\n", o.GetAttempt(), or(item.GetKey(), item.GetRange()), item.GetRevision(), item.GetCode())
+			}
+		}}, err
 	})
 }

@@ -73,7 +73,7 @@ one the replay is refused. Exit codes: 0 queued, 2 refused, 3 did not work.`,
 			if err != nil {
 				return err
 			}
-			return r.show(text, func(w *tabwriter.Writer) { writeDeliveries(w, d) })
+			return r.show(text, func(w *tabwriter.Writer) { writeDelivery(w, d) })
 		},
 	}
 	p.addReason(cmd)

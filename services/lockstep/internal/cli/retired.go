@@ -25,7 +25,7 @@ func newRetired(env *Environment) *cobra.Command {
 
 func retiredList(r *remote) *cobra.Command {
 	var p place
-	var f listFlags
+	var f paging
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the retired rows of a collection, in key order", Args: cobra.NoArgs,
 		Example: "  lockstep retired list" + exampleOf,
@@ -37,28 +37,27 @@ func retiredList(r *remote) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, text, err := client.Retired(cmd.Context(), &consumerv1.ListRetiredRequest{
-				TenantId: p.tenant, CollectionId: p.collection, PageSize: f.limit, PageToken: f.page,
-			})
-			if err != nil {
-				return err
-			}
-			return r.show(text, func(w *tabwriter.Writer) {
-				fmt.Fprint(w, "RECORD\tREVISION\tDELETED\tRETIRED\tFLOOR\tPROOF\n")
-				for _, row := range out.GetRows() {
-					floor := "-"
-					if row.GetFloor() != nil {
-						floor = fmt.Sprintf("%d/%d", row.GetFloor().GetCenterEpoch(), row.GetFloor().GetRevision())
-					}
-					fmt.Fprintf(w, "%s\t%d\t%t\t%s\t%s\t%s\n", row.GetKey(), row.GetRevision(), row.GetDeleted(), moment(row.GetRetiredAt()), floor, or(row.GetProofId(), "-"))
-				}
-				writeMore(w, out.GetNextPageToken())
+			return r.list(cmd.Context(), &f, "RECORD\tREVISION\tDELETED\tRETIRED\tFLOOR\tPROOF\n", func(size int32, token string) (listed, error) {
+				out, text, err := client.Retired(cmd.Context(), &consumerv1.ListRetiredRequest{
+					TenantId: p.tenant, CollectionId: p.collection, PageSize: size, PageToken: token,
+				})
+				return listed{text, out.GetNextPageToken(), func(w *tabwriter.Writer) { writeRetired(w, out.GetRows()) }}, err
 			})
 		},
 	}
 	p.add(cmd)
-	f.addPage(cmd)
+	f.add(cmd)
 	return cmd
+}
+
+func writeRetired(w *tabwriter.Writer, rows []*consumerv1.RetiredRow) {
+	for _, row := range rows {
+		floor := "-"
+		if row.GetFloor() != nil {
+			floor = fmt.Sprintf("%d/%d", row.GetFloor().GetCenterEpoch(), row.GetFloor().GetRevision())
+		}
+		fmt.Fprintf(w, "%s\t%d\t%t\t%s\t%s\t%s\n", row.GetKey(), row.GetRevision(), row.GetDeleted(), moment(row.GetRetiredAt()), floor, or(row.GetProofId(), "-"))
+	}
 }
 
 func retiredRestore(r *remote) *cobra.Command {
@@ -100,7 +99,7 @@ func newQuarantine(env *Environment) *cobra.Command {
 
 func quarantineList(r *remote) *cobra.Command {
 	var p place
-	var f listFlags
+	var f paging
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the quarantined records of a tenant, in key order", Args: cobra.NoArgs,
 		Example: "  lockstep quarantine list" + exampleOf,
@@ -112,26 +111,25 @@ func quarantineList(r *remote) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, text, err := client.Quarantined(cmd.Context(), &consumerv1.ListQuarantinedRequest{
-				TenantId: p.tenant, CollectionId: p.collection, PageSize: f.limit, PageToken: f.page,
-			})
-			if err != nil {
-				return err
-			}
-			return r.show(text, func(w *tabwriter.Writer) {
-				fmt.Fprint(w, "RECORD\tCOLLECTION\tCLASS\tCODE\tCENTER\tLOCAL\tFOUND\tTASK\n")
-				for _, q := range out.GetRecords() {
-					o := q.GetOutcome()
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", o.GetKey(), q.GetCollectionId(), o.GetClass(), because(o.GetCode()),
-						sideOf(o.CenterRevision, o.CenterDeleted), sideOf(o.LocalRevision, o.LocalDeleted), moment(o.GetFoundAt()), q.GetTaskId())
-				}
-				writeMore(w, out.GetNextPageToken())
+			return r.list(cmd.Context(), &f, "RECORD\tCOLLECTION\tCLASS\tCODE\tCENTER\tLOCAL\tFOUND\tTASK\n", func(size int32, token string) (listed, error) {
+				out, text, err := client.Quarantined(cmd.Context(), &consumerv1.ListQuarantinedRequest{
+					TenantId: p.tenant, CollectionId: p.collection, PageSize: size, PageToken: token,
+				})
+				return listed{text, out.GetNextPageToken(), func(w *tabwriter.Writer) { writeQuarantined(w, out.GetRecords()) }}, err
 			})
 		},
 	}
 	p.add(cmd)
-	f.addPage(cmd)
+	f.add(cmd)
 	return cmd
+}
+
+func writeQuarantined(w *tabwriter.Writer, records []*consumerv1.QuarantinedRecord) {
+	for _, q := range records {
+		o := q.GetOutcome()
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", o.GetKey(), q.GetCollectionId(), o.GetClass(), because(o.GetCode()),
+			sideOf(o.CenterRevision, o.CenterDeleted), sideOf(o.LocalRevision, o.LocalDeleted), moment(o.GetFoundAt()), q.GetTaskId())
+	}
 }
 
 func quarantineRetry(r *remote) *cobra.Command {

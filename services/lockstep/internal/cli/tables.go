@@ -185,8 +185,9 @@ func writeWorkDetail(w *tabwriter.Writer, work *consumerv1.Work) {
 	writeCounts(w, "", work.GetCounts())
 }
 
+const outcomeHead = "RECORD\tCLASS\tOUTCOME\tCODE\tCENTER\tLOCAL\tEVIDENCE\n"
+
 func writeOutcomes(w *tabwriter.Writer, outcomes []*consumerv1.Outcome) {
-	fmt.Fprint(w, "RECORD\tCLASS\tOUTCOME\tCODE\tCENTER\tLOCAL\tEVIDENCE\n")
 	for _, o := range outcomes {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", o.GetKey(), o.GetClass(), o.GetOutcome(), because(o.GetCode()),
 			sideOf(o.CenterRevision, o.CenterDeleted), sideOf(o.LocalRevision, o.LocalDeleted), or(o.GetEvidenceId(), "-"))

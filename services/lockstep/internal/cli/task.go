@@ -136,28 +136,19 @@ func writeLeftOut(w *tabwriter.Writer, out *centerv1.CreateTaskResponse) {
 
 // listFlags are the filters and the page of a list.
 type listFlags struct {
-	consumer, collection, page string
-	tenant                     int64
-	limit                      int32
-	states                     []string
-}
+	paging
 
-const (
-	defaultLimit = 50
-	maxLimit     = 500
-)
+	consumer, collection string
+	tenant               int64
+	states               []string
+}
 
 func (f *listFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Int64Var(&f.tenant, "tenant", 0, "only this tenant")
 	flags.StringVar(&f.collection, "collection", "", "only this collection")
 	flags.StringSliceVar(&f.states, "state", nil, "only these states")
-	f.addPage(cmd)
-}
-
-func (f *listFlags) addPage(cmd *cobra.Command) {
-	cmd.Flags().Int32Var(&f.limit, "limit", defaultLimit, fmt.Sprintf("rows a page, at most %d", maxLimit))
-	cmd.Flags().StringVar(&f.page, "page", "", "the page that an earlier answer named")
+	f.paging.add(cmd)
 }
 
 func taskList(r *remote) *cobra.Command {
@@ -165,7 +156,8 @@ func taskList(r *remote) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List tasks, newest first", Args: cobra.NoArgs,
 		Example: `  lockstep task list
-  lockstep task list --consumer svc-hall --state PARTIAL --state FAILED --limit 20`,
+  lockstep task list --consumer svc-hall --state PARTIAL --state FAILED --limit 20
+  lockstep task list --all --json > tasks.jsonl`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			states, err := parseAll[evidencev1.TaskState](f.states)
 			if err != nil {
@@ -175,30 +167,21 @@ func taskList(r *remote) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, text, err := client.Tasks(cmd.Context(), &centerv1.ListTasksRequest{
-				Consumer: f.consumer, TenantId: f.tenant, CollectionId: f.collection, States: states, PageSize: f.limit, PageToken: f.page,
-			})
-			if err != nil {
-				return err
-			}
-			return r.show(text, func(w *tabwriter.Writer) {
-				fmt.Fprint(w, taskHead)
-				for _, t := range out.GetTasks() {
-					writeTask(w, t)
-				}
-				writeMore(w, out.GetNextPageToken())
+			return r.list(cmd.Context(), &f.paging, taskHead, func(size int32, token string) (listed, error) {
+				out, text, err := client.Tasks(cmd.Context(), &centerv1.ListTasksRequest{
+					Consumer: f.consumer, TenantId: f.tenant, CollectionId: f.collection, States: states, PageSize: size, PageToken: token,
+				})
+				return listed{text, out.GetNextPageToken(), func(w *tabwriter.Writer) {
+					for _, t := range out.GetTasks() {
+						writeTask(w, t)
+					}
+				}}, err
 			})
 		},
 	}
 	cmd.Flags().StringVar(&f.consumer, "consumer", "", "only this consumer")
 	f.add(cmd)
 	return cmd
-}
-
-func writeMore(w *tabwriter.Writer, token string) {
-	if token != "" {
-		fmt.Fprintf(w, "more: --page %s\n", token)
-	}
 }
 
 func taskShow(r *remote) *cobra.Command {

@@ -36,18 +36,15 @@ func workList(r *remote) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, text, err := client.WorkList(cmd.Context(), &consumerv1.ListWorkRequest{
-				TenantId: f.tenant, CollectionId: f.collection, States: states, PageSize: f.limit, PageToken: f.page,
-			})
-			if err != nil {
-				return err
-			}
-			return r.show(text, func(w *tabwriter.Writer) {
-				fmt.Fprint(w, workHead)
-				for _, work := range out.GetWork() {
-					writeWork(w, work)
-				}
-				writeMore(w, out.GetNextPageToken())
+			return r.list(cmd.Context(), &f.paging, workHead, func(size int32, token string) (listed, error) {
+				out, text, err := client.WorkList(cmd.Context(), &consumerv1.ListWorkRequest{
+					TenantId: f.tenant, CollectionId: f.collection, States: states, PageSize: size, PageToken: token,
+				})
+				return listed{text, out.GetNextPageToken(), func(w *tabwriter.Writer) {
+					for _, work := range out.GetWork() {
+						writeWork(w, work)
+					}
+				}}, err
 			})
 		},
 	}
@@ -74,34 +71,36 @@ func workShow(r *remote) *cobra.Command {
 }
 
 func workOutcomes(r *remote) *cobra.Command {
-	var f listFlags
+	cmd, _ := ledgerList(r)
+	return cmd
+}
+
+// ledgerList is the command and where its list goes on.
+func ledgerList(r *remote) (*cobra.Command, *paging) {
+	var f paging
 	var class, outcome string
 	cmd := &cobra.Command{
 		Use: "outcomes TASK", Short: "List the differences of a task and what became of each", Args: cobra.ExactArgs(1),
 		Example: `  lockstep work outcomes 0190f5c27cde7a4f8a9b1c2d3e4f5061
   lockstep work outcomes 0190f5c27cde7a4f8a9b1c2d3e4f5061 --class LOCAL_AHEAD
-  lockstep work outcomes 0190f5c27cde7a4f8a9b1c2d3e4f5061 --outcome QUARANTINED --json`,
+  lockstep work outcomes 0190f5c27cde7a4f8a9b1c2d3e4f5061 --outcome QUARANTINED --all --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := r.client()
 			if err != nil {
 				return err
 			}
-			out, text, err := client.Outcomes(cmd.Context(), &consumerv1.ListOutcomesRequest{
-				TaskId: args[0], Class: strings.ToUpper(class), Outcome: strings.ToUpper(outcome), PageSize: f.limit, PageToken: f.page,
-			})
-			if err != nil {
-				return err
-			}
-			return r.show(text, func(w *tabwriter.Writer) {
-				writeOutcomes(w, out.GetOutcomes())
-				writeMore(w, out.GetNextPageToken())
+			return r.list(cmd.Context(), &f, outcomeHead, func(size int32, token string) (listed, error) {
+				out, text, err := client.Outcomes(cmd.Context(), &consumerv1.ListOutcomesRequest{
+					TaskId: args[0], Class: strings.ToUpper(class), Outcome: strings.ToUpper(outcome), PageSize: size, PageToken: token,
+				})
+				return listed{text, out.GetNextPageToken(), func(w *tabwriter.Writer) { writeOutcomes(w, out.GetOutcomes()) }}, err
 			})
 		},
 	}
 	cmd.Flags().StringVar(&class, "class", "", "only this class: MISSING, STALE, HASH_CONFLICT, TOMBSTONE, LOCAL_AHEAD, EXTRA_ROW, REVISION_ZERO, QUARANTINED")
 	cmd.Flags().StringVar(&outcome, "outcome", "", "only this outcome: REPAIRED, SETTLED, RETIRED, REPORTED, DEFERRED, EXHAUSTED, QUARANTINED")
-	f.addPage(cmd)
-	return cmd
+	f.add(cmd)
+	return cmd, &f
 }
 
 func workPause(r *remote) *cobra.Command {
