@@ -166,14 +166,27 @@ func (b *Tab) Choose(field, value string) {
 // Click clicks what a CSS selector finds first.
 func (b *Tab) Click(selector string) {
 	b.t.Helper()
-	do(b, "click "+selector, chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
+	do(b, "click "+selector, steadily(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible)))
+}
+
+// steadily does a click again that found its element and then lost it, because a
+// live part was drawn anew in between.
+func steadily(click chromedp.Action[chromedp.Void]) chromedp.Action[chromedp.Void] {
+	return func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
+		for {
+			done, err := click(ctx, t)
+			if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "Could not find node") {
+				return done, err
+			}
+		}
+	}
 }
 
 // Press clicks the first button or link that is called label.
 func (b *Tab) Press(label string) {
 	b.t.Helper()
 	path := fmt.Sprintf("//*[self::a or self::button or self::summary][normalize-space()=%q]", label)
-	do(b, "press "+label, chromedp.Click(path, chromedp.NodeVisible))
+	do(b, "press "+label, steadily(chromedp.Click(path, chromedp.NodeVisible)))
 }
 
 // Keys presses keys, where the focus is.

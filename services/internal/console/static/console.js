@@ -57,13 +57,29 @@
   const close = () => {
     source?.close();
     source = null;
+  // A part that changed under a pressed pointer would swallow the click.
+  let pressed = false;
+  let waiting = null;
+  const show = (html) => {
+    if (pressed) waiting = html;
+    else replace(html);
+  };
+  const release = () => setTimeout(() => {
+    pressed = false;
+    if (waiting !== null) replace(waiting);
+    waiting = null;
+  });
+  part.addEventListener("pointerdown", () => { pressed = true; });
+  addEventListener("pointerup", release);
+  addEventListener("pointercancel", release);
+
   };
   const connect = () => {
     if (source || done) return;
     source = new EventSource(address);
     source.addEventListener("part", (event) => {
       say("on", "live");
-      replace(event.data);
+      show(event.data);
     });
     source.addEventListener("trouble", (event) => say("off", "not live: " + event.data));
     source.addEventListener("still", () => {
