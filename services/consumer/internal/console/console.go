@@ -40,7 +40,6 @@ const (
 type pages struct {
 	admin   consumerv1.AdminServiceClient
 	refresh consumerv1.RefreshServiceClient
-	audit   auditv1.AuditServiceClient
 }
 
 // New makes the consumer's console. It ends what it streams when ctx ends.
@@ -49,9 +48,7 @@ func New(ctx context.Context, app string, conn *grpc.ClientConn, log *zap.Logger
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	p := &pages{
-		admin: consumerv1.NewAdminServiceClient(conn), refresh: consumerv1.NewRefreshServiceClient(conn), audit: auditv1.NewAuditServiceClient(conn),
-	}
+	p := &pages{admin: consumerv1.NewAdminServiceClient(conn), refresh: consumerv1.NewRefreshServiceClient(conn)}
 	c, err := shell.New(ctx, shell.Config{
 		Service: "consumer", App: app, Version: version.Version, Templates: files, Log: log, Now: now,
 		Verify: func(ctx context.Context) error {
@@ -74,10 +71,10 @@ func New(ctx context.Context, app string, conn *grpc.ClientConn, log *zap.Logger
 		{Path: "bills", Nav: "Bills", Template: "bills.html", Show: p.bills},
 		{Path: "stations", Nav: "Stations", Template: "stations.html", Show: p.stations},
 		{Path: "scores", Nav: "Scores", Template: "scores.html", Show: p.scores},
-		{Path: "audit", Nav: "Audit", Template: "audit.html", Show: p.auditLog},
 	} {
 		c.Page(page)
 	}
+	shell.AddAudit(c, auditv1.NewAuditServiceClient(conn))
 	for _, action := range []shell.Action{
 		{Path: "work/{task}/pause", Under: "work", Form: p.pauseForm, Do: p.pause},
 		{Path: "work/{task}/resume", Under: "work", Form: p.resumeForm, Do: p.resume},
