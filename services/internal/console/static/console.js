@@ -26,6 +26,11 @@
   };
   setInterval(tick, second);
 
+  // On a narrow screen the navigation scrolls, and may hide where the reader is.
+  const nav = document.querySelector("header nav ul");
+  const current = nav?.querySelector("[aria-current]");
+  if (current) nav.scrollLeft = current.offsetLeft - (nav.clientWidth - current.offsetWidth) / 2;
+
   const part = document.getElementById("live");
   const state = document.getElementById("live-state");
   const address = document.body.dataset.live;
@@ -52,11 +57,6 @@
     tick();
   };
 
-  let source = null;
-  let done = false;
-  const close = () => {
-    source?.close();
-    source = null;
   // A part that changed under a pressed pointer would swallow the click.
   let pressed = false;
   let waiting = null;
@@ -73,6 +73,11 @@
   addEventListener("pointerup", release);
   addEventListener("pointercancel", release);
 
+  let source = null;
+  let done = false;
+  const close = () => {
+    source?.close();
+    source = null;
   };
   const connect = () => {
     if (source || done) return;
