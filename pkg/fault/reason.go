@@ -127,6 +127,13 @@ const (
 	BehindAnother Reason = "BEHIND_ANOTHER"
 	// Waiting: the database that is read has too much to do for others.
 	LoadGuard Reason = "LOAD_GUARD"
+	// Evidence of a row, or of its absence, does not lead into the signed root.
+	EvidenceNotProven Reason = "EVIDENCE_NOT_PROVEN"
+	// The signer's key was not valid when the document was signed: revoked before,
+	// or outside its window.
+	KeyNotValid Reason = "KEY_NOT_VALID"
+	// A bundle of evidence lacks lines, or its end.
+	BundleIncomplete Reason = "BUNDLE_INCOMPLETE"
 )
 
 var all = []Reason{
@@ -140,6 +147,7 @@ var all = []Reason{
 	Stale, HashConflict, InvalidArgument, CancelledByOperator, RetriesExhausted, RollbackSuspected,
 	FormatMismatch, NotRetirable, Unavailable, GrantEpochMismatch, RevisionMismatch, Internal, NotFound,
 	ManifestMismatch, GivenUp, Paused, ExecutionDisabled, BehindAnother, LoadGuard,
+	EvidenceNotProven, KeyNotValid, BundleIncomplete,
 }
 
 // All lists every code in the contract's order.

@@ -98,7 +98,7 @@ func codeOf(reason Reason) codes.Code {
 	switch reason {
 	case InvalidArgument, CursorInvalid, KeyMismatch, CanonRefused, DocumentType, DocumentUnknownField,
 		TaskMismatch, TenantMismatch, CollectionMismatch, AttemptMismatch, NonceMismatch, HashMismatch,
-		GrantEpochMismatch, RevisionMismatch, ManifestMismatch, ResultInconsistent, FormatMismatch:
+		GrantEpochMismatch, RevisionMismatch, ManifestMismatch, ResultInconsistent, FormatMismatch, EvidenceNotProven, KeyNotValid, BundleIncomplete:
 		return codes.InvalidArgument
 	case TaskNotFound, NotFound, LocatorMissing, TargetNotRegistered, RowGone:
 		return codes.NotFound

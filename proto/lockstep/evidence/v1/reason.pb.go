@@ -146,6 +146,13 @@ const (
 	Reason_REASON_BEHIND_ANOTHER Reason = 64
 	// Waiting: the database that is read has too much to do for others.
 	Reason_REASON_LOAD_GUARD Reason = 65
+	// Evidence of a row, or of its absence, does not lead into the signed root.
+	Reason_REASON_EVIDENCE_NOT_PROVEN Reason = 66
+	// The signer's key was not valid when the document was signed: revoked before, or
+	// outside its window.
+	Reason_REASON_KEY_NOT_VALID Reason = 67
+	// A bundle of evidence lacks lines, or its end.
+	Reason_REASON_BUNDLE_INCOMPLETE Reason = 68
 )
 
 // Enum value maps for Reason.
@@ -217,6 +224,9 @@ var (
 		63: "REASON_EXECUTION_DISABLED",
 		64: "REASON_BEHIND_ANOTHER",
 		65: "REASON_LOAD_GUARD",
+		66: "REASON_EVIDENCE_NOT_PROVEN",
+		67: "REASON_KEY_NOT_VALID",
+		68: "REASON_BUNDLE_INCOMPLETE",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":            0,
@@ -285,6 +295,9 @@ var (
 		"REASON_EXECUTION_DISABLED":     63,
 		"REASON_BEHIND_ANOTHER":         64,
 		"REASON_LOAD_GUARD":             65,
+		"REASON_EVIDENCE_NOT_PROVEN":    66,
+		"REASON_KEY_NOT_VALID":          67,
+		"REASON_BUNDLE_INCOMPLETE":      68,
 	}
 )
 
@@ -319,7 +332,7 @@ var File_lockstep_evidence_v1_reason_proto protoreflect.FileDescriptor
 
 const file_lockstep_evidence_v1_reason_proto_rawDesc = "" +
 	"\n" +
-	"!lockstep/evidence/v1/reason.proto\x12\x14lockstep.evidence.v1*\x87\x0e\n" +
+	"!lockstep/evidence/v1/reason.proto\x12\x14lockstep.evidence.v1*\xdf\x0e\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REASON_GRANT_REVOKED\x10\x01\x12\x16\n" +
@@ -387,7 +400,10 @@ const file_lockstep_evidence_v1_reason_proto_rawDesc = "" +
 	"\rREASON_PAUSED\x10>\x12\x1d\n" +
 	"\x19REASON_EXECUTION_DISABLED\x10?\x12\x19\n" +
 	"\x15REASON_BEHIND_ANOTHER\x10@\x12\x15\n" +
-	"\x11REASON_LOAD_GUARD\x10AB\xcd\x01\n" +
+	"\x11REASON_LOAD_GUARD\x10A\x12\x1e\n" +
+	"\x1aREASON_EVIDENCE_NOT_PROVEN\x10B\x12\x18\n" +
+	"\x14REASON_KEY_NOT_VALID\x10C\x12\x1c\n" +
+	"\x18REASON_BUNDLE_INCOMPLETE\x10DB\xcd\x01\n" +
 	"\x18com.lockstep.evidence.v1B\vReasonProtoP\x01Z2lockstep.dev/proto/lockstep/evidence/v1;evidencev1\xa2\x02\x03LEX\xaa\x02\x14Lockstep.Evidence.V1\xca\x02\x14Lockstep\\Evidence\\V1\xe2\x02 Lockstep\\Evidence\\V1\\GPBMetadata\xea\x02\x16Lockstep::Evidence::V1b\x06proto3"
 
 var (
