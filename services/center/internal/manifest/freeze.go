@@ -2,27 +2,24 @@ package manifest
 
 import (
 	"context"
-	"runtime"
+	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"lockstep.dev/pkg/canon"
 	"lockstep.dev/pkg/claim"
 	"lockstep.dev/pkg/evidence"
+	"lockstep.dev/pkg/fault"
 	"lockstep.dev/services/center/internal/source"
 	"lockstep.dev/services/center/internal/store/frozen"
 )
 
-const (
-	// batchRows go into one COPY: about a megabyte of packed pages, a
-	// transaction of a few milliseconds. Two batches are in flight, one being
-	// written while the other one fills: this is what bounds the memory.
-	batchRows = 16_384
-	// maxArena bounds the content that waits to be hashed in one frame. What
-	// goes beyond it is hashed by the reader at once, without a copy.
-	maxArena = 1 << 20
-)
+// defaultPartRows are read, hashed and put in order as one: about 8 MB of rows
+// without their contents, for each reader. Larger parts are read a little
+// cheaper, because more of their rows lie in the same page of the table.
+const defaultPartRows = 65_536
 
 // made is a written set, not yet adopted.
 type made struct {
@@ -32,211 +29,183 @@ type made struct {
 	windowStart time.Time
 }
 
-// frame is one page on its way from rows to a packed, proven body.
-type frame struct {
-	rows     []evidence.PageRow
-	contents []span // of the rows whose content waits in arena
-	arena    []byte
-	page     frozen.Page
-	ready    chan struct{} // tells the writer that the workers are done with it
+// freezer is one read of the source into one set. Its readers take part after
+// part; where a part's pages stand in the manifest is known before it is read.
+type freezer struct {
+	m    *Materialiser
+	set  frozen.Set
+	snap *source.Snapshot
+	plan source.Plan
+	pace *pace
+
+	partRows int
+	next     atomic.Int64 // the part that is taken next
+	fold     fold
 }
 
-// span is a row's content in the arena; null contents are spans of length 0,
-// which no JSON text has.
-type span struct{ row, from, to int }
+// freeze reads the range once and writes its pages, if there are not too many rows.
+func (m *Materialiser) freeze(ctx context.Context, keeper *claim.Keeper, c claim.Claim, rng source.Range, set frozen.Set) (made, error) {
+	ctx, cancel := context.WithTimeout(ctx, source.MaxReadTime)
+	defer cancel()
+	snap, err := m.Source.Begin(ctx, rng)
+	if err != nil {
+		return made{}, err
+	}
+	defer snap.Close(ctx)
+	z := &freezer{m: m, set: set, snap: snap, partRows: m.partRows(), pace: m.newPace(c, keeper), fold: fold{waiting: map[int][]evidence.Node{}}}
+	limit, name := m.Limits.rows()
+	if z.plan, err = snap.Plan(ctx, limit, z.partRows); err != nil {
+		return made{}, err
+	}
+	keeper.Tick()
+	if z.plan.Rows > limit {
+		return made{}, m.tooMany(name)
+	}
+	if err := m.tooSlow(z.plan.Rows); err != nil {
+		return made{}, err
+	}
+	if m.counted != nil {
+		m.counted()
+	}
+	if err := m.Frozen.Begin(ctx, c, set); err != nil {
+		return made{}, err
+	}
+	if err := z.run(ctx); err != nil {
+		return made{}, err
+	}
+	rows, pages, root := z.fold.result()
+	if rows != z.plan.Rows {
+		return made{}, errCount()
+	}
+	return made{rows: rows, pages: pages, root: root, windowStart: snap.WindowStart()}, nil
+}
 
-// freezer is one run of the pipeline: a reader, workers that may finish in any
-// order, and a writer that takes the frames in the reader's order.
-type freezer struct {
-	ctx      context.Context // of the run
-	pageRows int
-	batch    int // pages in one COPY
-	limit    int64
-	tooMany  func() error
-	tick     func()
+// partRows is a whole number of pages, so that no page has rows of two parts.
+func (m *Materialiser) partRows() int {
+	rows := m.PartRows
+	if rows == 0 {
+		rows = defaultPartRows
+	}
+	return max(rows/m.Limits.PageRows, 1) * m.Limits.PageRows
+}
 
-	free    chan *frame // frames nobody uses
-	arenas  chan []byte // scratch for contents; fewer than frames, they are the big part
-	work    chan *frame // to the workers
-	ordered chan *frame // to the writer
-	hasher  canon.Hasher
+// errCount: in one snapshot a range has as many rows as were counted, unless
+// keys occur twice, or an index is damaged.
+func errCount() error {
+	return fault.New(fault.OrderViolation, "the source gave another number of rows than it counted, or one key twice")
+}
 
-	current *frame
+// run reads all parts, with as many readers as have work and a connection. The
+// snapshot's own one never waits for the others.
+func (z *freezer) run(ctx context.Context) error {
+	if z.plan.Ordered {
+		return z.stream(ctx)
+	}
+	helpers := min(z.m.Readers, len(z.plan.Parts)) - 1
+	name := ""
+	if helpers > 0 {
+		var err error
+		if name, err = z.snap.Export(ctx); err != nil {
+			return err
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	joining, enough := context.WithCancel(ctx)
+	defer enough()
+	group.Go(func() error {
+		err := z.work(ctx, z.snap.Reader())
+		// Every part is taken: whoever has not joined has nothing to do, and the
+		// snapshot need not stay open for those who have.
+		enough()
+		z.snap.Close(ctx)
+		return err
+	})
+	for range helpers {
+		group.Go(func() error {
+			reader, err := z.snap.Join(joining, name)
+			if err != nil {
+				return nil // the others read its share
+			}
+			defer reader.Leave(ctx)
+			return z.work(ctx, reader)
+		})
+	}
+	return group.Wait()
+}
+
+// work takes parts until none is left.
+func (z *freezer) work(ctx context.Context, reader *source.Reader) error {
+	d := newDesk(z)
+	for {
+		number := int(z.next.Add(1)) - 1
+		if number >= len(z.plan.Parts) {
+			return nil
+		}
+		part := z.plan.Parts[number]
+		if err := reader.Read(ctx, part, func(r *source.Row) error { return d.add(ctx, r, int(part.Rows)) }); err != nil {
+			return err
+		}
+		if int64(len(d.rows)) != part.Rows {
+			return errCount()
+		}
+		if err := d.finish(ctx, number); err != nil {
+			return err
+		}
+	}
+}
+
+// stream reads all rows in the order in which the source sorts them, and parts
+// them as they come.
+func (z *freezer) stream(ctx context.Context) error {
+	d, number := newDesk(z), 0
+	err := z.snap.Reader().ReadOrdered(ctx, func(r *source.Row) error {
+		if err := d.add(ctx, r, z.partRows); err != nil || len(d.rows) < z.partRows {
+			return err
+		}
+		number++
+		return d.finish(ctx, number-1)
+	})
+	if err != nil {
+		return err
+	}
+	return d.finish(ctx, number)
+}
+
+// fold gives the root of the pages, whose parts may come in any order; no more
+// of them wait than there are readers.
+type fold struct {
+	mu      sync.Mutex
+	next    int
+	waiting map[int][]evidence.Node
+	tree    evidence.Builder
 	rows    int64
 	pages   int
 }
 
-// freeze reads the range once and writes its pages.
-func (m *Materialiser) freeze(ctx context.Context, keeper *claim.Keeper, rng source.Range, set frozen.Set, limit int64) (made, error) {
-	workers := runtime.GOMAXPROCS(0)
-	group, ctx := errgroup.WithContext(ctx)
-	_, name := m.Limits.rows()
-	batch := max(1, batchRows/m.Limits.PageRows)
-	frames := 2 * batch
-	z := &freezer{
-		ctx: ctx, pageRows: m.Limits.PageRows, batch: batch, limit: limit, tick: keeper.Tick,
-		tooMany: func() error { return m.tooMany(name) },
-		free:    make(chan *frame, frames), arenas: make(chan []byte, 2*workers+2),
-		work: make(chan *frame, frames), ordered: make(chan *frame, frames),
-	}
-	for range cap(z.free) {
-		z.free <- nil // made when they are first used
-	}
-	for range cap(z.arenas) {
-		z.arenas <- nil
-	}
-	var out made
-	var tree evidence.Builder
-	group.Go(func() error {
-		defer close(z.ordered)
-		defer close(z.work)
-		var err error
-		if out.windowStart, err = m.Source.Read(ctx, rng, z.add); err != nil {
-			return err
+func (f *fold) add(part int, roots []evidence.Node, rows int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rows += int64(rows)
+	f.waiting[part] = roots
+	for {
+		ready, ok := f.waiting[f.next]
+		if !ok {
+			return
 		}
-		return z.flush()
-	})
-	for range workers {
-		group.Go(func() error { z.digest(); return nil })
-	}
-	group.Go(func() error {
-		return z.write(&tree, func(pages []frozen.Page) error { return m.Frozen.Write(ctx, set, pages) })
-	})
-	if err := group.Wait(); err != nil {
-		return made{}, err
-	}
-	out.rows, out.pages, out.root = z.rows, z.pages, tree.Root()
-	return out, nil
-}
-
-// add takes the reader's next row.
-func (z *freezer) add(r *source.Row) error {
-	if z.rows++; z.rows > z.limit {
-		return z.tooMany()
-	}
-	if z.current == nil {
-		if err := z.open(); err != nil {
-			return err
+		delete(f.waiting, f.next)
+		f.next++
+		f.pages += len(ready)
+		for _, root := range ready {
+			f.tree.Add(root)
 		}
-	}
-	f := z.current
-	f.rows = append(f.rows, evidence.PageRow{
-		Row:           evidence.Row{Key: r.Key, Revision: r.Revision, Deleted: r.Deleted},
-		SchemaVersion: r.SchemaVersion, Sequence: r.Sequence,
-	})
-	last := len(f.rows) - 1
-	if from := len(f.arena); from+len(r.Content) <= maxArena {
-		f.arena = append(f.arena, r.Content...)
-		f.contents = append(f.contents, span{last, from, len(f.arena)})
-	} else {
-		f.rows[last].Hash = hash(&z.hasher, r.Content)
-	}
-	if len(f.rows) < z.pageRows {
-		return nil
-	}
-	return z.flush()
-}
-
-// open takes a free frame, waiting for the writer, and an arena, waiting for
-// the workers: this is what bounds the memory.
-func (z *freezer) open() error {
-	var f *frame
-	select {
-	case f = <-z.free:
-	case <-z.ctx.Done():
-		return context.Cause(z.ctx)
-	}
-	if f == nil {
-		f = &frame{rows: make([]evidence.PageRow, 0, z.pageRows), contents: make([]span, 0, z.pageRows), ready: make(chan struct{}, 1)}
-	}
-	select {
-	case f.arena = <-z.arenas:
-	case <-z.ctx.Done():
-		return context.Cause(z.ctx)
-	}
-	z.current = f
-	return nil
-}
-
-// flush passes the current frame on, if there is one. The channels have room
-// for every frame.
-func (z *freezer) flush() error {
-	f := z.current
-	if f == nil {
-		return nil
-	}
-	z.tick()
-	z.current = nil
-	f.page.Number = z.pages
-	z.pages++
-	z.work <- f
-	z.ordered <- f
-	return nil
-}
-
-// digest is a worker: it hashes contents, folds the page's root and packs it.
-func (z *freezer) digest() {
-	var h canon.Hasher
-	for f := range z.work {
-		for _, c := range f.contents {
-			f.rows[c.row].Hash = hash(&h, f.arena[c.from:c.to])
-		}
-		z.arenas <- f.arena[:0]
-		f.arena = nil
-		p := &f.page
-		p.Rows = len(f.rows)
-		p.LastKey = append(p.LastKey[:0], f.rows[len(f.rows)-1].Key...)
-		p.Root = evidence.PageRowsRoot(f.rows)
-		p.Body = evidence.AppendPage(p.Body[:0], f.rows)
-		f.ready <- struct{}{}
 	}
 }
 
-// hash of a content; all zeros where it has none, so that one bad row never
-// fails its collection.
-func hash(h *canon.Hasher, content []byte) canon.Hash {
-	sum, err := h.Sum(content)
-	if err != nil {
-		return canon.Hash{}
-	}
-	return sum
+func (f *fold) result() (rows int64, pages int, root evidence.Node) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rows, f.pages, f.tree.Root()
 }
 
-// write folds the pages in order and hands them on in batches.
-func (z *freezer) write(tree *evidence.Builder, write func([]frozen.Page) error) error {
-	batch := make([]*frame, 0, z.batch)
-	pages := make([]frozen.Page, 0, z.batch)
-	send := func() error {
-		if len(batch) == 0 {
-			return nil
-		}
-		if err := write(pages); err != nil {
-			return err
-		}
-		z.tick()
-		for _, f := range batch {
-			f.rows, f.contents = f.rows[:0], f.contents[:0]
-			z.free <- f
-		}
-		batch, pages = batch[:0], pages[:0]
-		return nil
-	}
-	for f := range z.ordered {
-		select {
-		case <-f.ready:
-		case <-z.ctx.Done():
-			return context.Cause(z.ctx)
-		}
-		tree.Add(f.page.Root)
-		batch, pages = append(batch, f), append(pages, f.page)
-		if len(batch) == z.batch {
-			if err := send(); err != nil {
-				return err
-			}
-		}
-	}
-	if err := z.ctx.Err(); err != nil {
-		return err
-	}
-	return send()
-}
+// errBusy: the source had too much to do for too long while its snapshot was open.
+var errBusy = errors.New("the source has too much to do for others")

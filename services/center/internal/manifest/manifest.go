@@ -1,12 +1,15 @@
 // Package manifest freezes the rows a task is about and serves what it froze.
 //
-// A Materialiser takes a task, reads the source once, in key order, and writes
+// A Materialiser takes a task, reads one snapshot of the source and writes
 // packed pages, their roots and a signed header; a Reader answers from them. The
 // package promises that a manifest is complete or does not count, that its
-// header's root is the root of exactly the rows in its pages, and that making
-// or serving one takes memory by the pages in flight, never by the rows.
+// header's root is the root of exactly the rows in its pages, in key order, and
+// that making or serving one takes memory by the parts in work, never by the
+// rows.
 //
-//	source ──rows──▶ frames ──hash, root, pack (workers)──▶ in order ──▶ pages ──▶ signed header, adopted
+//	            ┌─part─▶ hash ─▶ order ─▶ pages ─▶ COPY ─┐
+//	snapshot ───┼─part─▶ …                               ├─▶ roots in order ─▶ signed header, adopted
+//	            └─part─▶ …                               ┘
 package manifest
 
 import (
@@ -28,6 +31,7 @@ import (
 	"lockstep.dev/services/center/internal/store"
 	"lockstep.dev/services/center/internal/store/frozen"
 	"lockstep.dev/services/center/internal/task"
+	"lockstep.dev/services/internal/load"
 	"lockstep.dev/services/internal/tracing"
 )
 
@@ -47,7 +51,8 @@ func (l Limits) rows() (limit int64, name string) {
 	return l.MaxRows, "max_rows"
 }
 
-// Materialiser makes manifests. All fields but Tracer and Ready are required.
+// Materialiser makes manifests. All fields are required but Rate, Guard, Tracer,
+// Ready and PartRows.
 type Materialiser struct {
 	Store  *store.Store
 	Frozen *frozen.Store
@@ -63,11 +68,20 @@ type Materialiser struct {
 	StallLimit time.Duration
 	Now        func() time.Time
 	Tracer     tracing.Tracer
+	// Readers of one manifest at once, each on a connection of the source's pool.
+	Readers int
+	// PartRows are read and put in order as one, defaultPartRows where 0.
+	PartRows int
+	// Rate bounds what is read, Guard says when to read nothing.
+	Rate  *load.Rate
+	Guard *load.Guard
 	// Ready, if set, is told that a manifest became complete.
 	Ready func()
 
 	// counted runs between the count and the read; tests change the source there.
 	counted func()
+	// mayPause is maxPause where it is 0; tests have less time.
+	mayPause time.Duration
 }
 
 // concludeTimeout bounds the last write of a try whose context may be gone.
@@ -77,6 +91,9 @@ const concludeTimeout = 10 * time.Second
 // worked is false where there was none. An error is one of the store's: what
 // goes wrong with a task's own rows is noted on the task.
 func (m *Materialiser) MaterialiseOnce(ctx context.Context) (worked bool, err error) {
+	if busy, err := m.busy(ctx); busy || err != nil {
+		return false, err
+	}
 	c, tk, ok, err := m.Store.ClaimMaterialise(ctx, m.Worker, m.Policy.ClaimLease)
 	if err != nil || !ok {
 		return false, err
@@ -115,22 +132,7 @@ func (m *Materialiser) freezeTask(ctx context.Context, keeper *claim.Keeper, c c
 	if err != nil {
 		return 0, err
 	}
-	limit, name := m.Limits.rows()
-	n, err := m.Source.Count(ctx, rng, limit+1)
-	if err != nil {
-		return 0, err
-	}
-	keeper.Tick()
-	if n > limit {
-		return 0, m.tooMany(name)
-	}
-	if m.counted != nil {
-		m.counted()
-	}
-	if err := m.Frozen.Begin(ctx, c, set); err != nil {
-		return 0, err
-	}
-	made, err := m.freeze(ctx, keeper, rng, set, limit)
+	made, err := m.freeze(ctx, keeper, c, rng, set)
 	if err != nil {
 		return 0, err
 	}
@@ -192,6 +194,9 @@ func (m *Materialiser) conclude(ctx context.Context, log *zap.Logger, c claim.Cl
 		log.Info("fenced: somebody else owns the task now")
 	case stopping:
 		err = m.Frozen.GiveBack(ctx, c)
+	case errors.Is(why, errBusy):
+		log.Info("the source is busy; the manifest is begun again later")
+		err = m.Frozen.Defer(ctx, c, fault.LoadGuard, m.Policy.BackoffBase)
 	case code == fault.ResourceLimit, code == fault.OrderViolation:
 		log.Warn("manifest refused", zap.String("code", string(code)), zap.Error(why))
 		err = m.Store.RefuseMaterialise(ctx, c, code, reasonOf(why))

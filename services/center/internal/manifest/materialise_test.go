@@ -203,19 +203,12 @@ func TestMaterialiseRefuses(t *testing.T) {
 		w.Answers(6)
 		w.Complete()
 	})
-	t.Run("rows that come after the count", func(t *testing.T) {
-		w := evidencetest.New(t)
-		w.Materialiser.Limits.MaxRows = 600
-		w.Exec(manyAnswers, 1, 600)
-		manifest.Counted(w.Materialiser, func() { w.Exec(manyAnswers, 601, 700) })
-		refused(t, w, w.Materialise(w.Task()), fault.ResourceLimit, "more than 600 rows (max_rows)")
-	})
 	t.Run("keys that do not ascend", func(t *testing.T) {
 		w := evidencetest.New(t)
 		w.Exec(`ALTER TABLE answers.answer DROP CONSTRAINT answer_pkey`)
 		w.Answers(2)
 		w.Answer(evidencetest.Key(2), 2, false, `{}`)
-		refused(t, w, w.Materialise(w.Task()), fault.OrderViolation, "the source gave its keys out of order, or one key twice")
+		refused(t, w, w.Materialise(w.Task()), fault.OrderViolation, "the source gave one key twice")
 	})
 	t.Run("a lost grant cancels", func(t *testing.T) {
 		w := evidencetest.New(t)

@@ -12,8 +12,8 @@ import (
 	"lockstep.dev/pkg/pgtest"
 )
 
-// A collection whose keys are in no order of the heap is read in the index's
-// order, without a sort that would keep all of it first.
+// A collection whose keys are in no order of the heap is parted along the
+// index, and each part found by it, without a sort that would keep all rows first.
 func TestReadDoesNotSort(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), pgtest.Center(t))
 	if err != nil {
@@ -43,29 +43,40 @@ func TestReadDoesNotSort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan := func(settings ...string) (text string) {
-		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			for _, set := range settings {
-				if _, err := tx.Exec(t.Context(), set); err != nil {
-					return err
-				}
-			}
-			rows, err := tx.Query(t.Context(), "EXPLAIN "+s.sql.read, int64(7), "f")
-			if err != nil {
-				return err
-			}
-			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			text = strings.Join(lines, "\n")
-			return err
-		})
+	p, err := s.Begin(t.Context(), Range{TenantID: 7, CollectionID: "f"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close(t.Context())
+	explain := func(sql string, args ...any) string {
+		rows, err := p.tx.Query(t.Context(), "EXPLAIN "+sql, args...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return text
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(lines, "\n")
 	}
-	// Whether the planner sorts by itself depends on its version.
-	t.Logf("by itself:\n%s", plan())
-	if text := plan(readSettings...); strings.Contains(text, "Sort") {
-		t.Errorf("the read sorts:\n%s", text)
+	if text := explain(s.sql.ranges.firstStep, int64(7), "f", 999); strings.Contains(text, "Sort") {
+		t.Errorf("a step sorts:\n%s", text)
+	}
+	// The order for hosts without an index that can be walked.
+	if text := explain(s.sql.ranges.ordered, int64(7), "f"); strings.Contains(text, "Sort") {
+		t.Errorf("the ordered read sorts:\n%s", text)
+	}
+	plan, err := p.Plan(t.Context(), 30_000, 1000)
+	if err != nil || plan.Ordered || len(plan.Parts) != 20 {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	if err := set(t.Context(), p.tx, partSettings); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range plan.Parts {
+		sql, args := p.part(part, false)
+		if text := explain(sql, args...); !strings.Contains(text, "Bitmap Index Scan") || strings.Contains(text, "Sort") {
+			t.Errorf("a part is not found by its index:\n%s", text)
+		}
 	}
 }

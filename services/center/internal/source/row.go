@@ -20,9 +20,9 @@ const (
 // scanRow reads one row from its binary wire form. Scanning a million rows by
 // reflection would cost as much as hashing them.
 func (s *Source) scanRow(row *Row, raw [][]byte, content []byte) error {
-	key, err := s.table.DecodeKey(raw[keyColumn])
+	key, err := s.decodeKey(raw[keyColumn])
 	if err != nil {
-		return fault.Wrap(err, fault.OrderViolation, "the source holds a key in a spelling that is not accepted")
+		return err
 	}
 	row.Key = key
 	if len(raw[revisionColumn]) != 8 || len(raw[deletedColumn]) != 1 || len(raw[schemaVersionColumn]) != 8 || len(raw[sequenceColumn]) != 8 {
@@ -34,6 +34,14 @@ func (s *Source) scanRow(row *Row, raw [][]byte, content []byte) error {
 	row.Sequence = int64From(raw[sequenceColumn])
 	row.Content = content
 	return nil
+}
+
+func (s *Source) decodeKey(wire []byte) (string, error) {
+	key, err := s.table.DecodeKey(wire)
+	if err != nil {
+		return "", fault.Wrap(err, fault.OrderViolation, "the source holds a key in a spelling that is not accepted")
+	}
+	return key, nil
 }
 
 func int64From(b []byte) int64 {

@@ -1,41 +1,23 @@
 // Package source reads the host's own table, the mapped one, and nothing else
 // of the host.
 //
-// It promises that a read for a manifest is one consistent snapshot, in strict
-// key order, streamed in constant memory; that a current row comes from the
-// primary and from no cache; and that neither ever comes from a standby. It
-// needs SELECT only and writes nothing.
+// It promises that a read for a manifest is one consistent snapshot, however
+// many connections share it, streamed in constant memory, with each row in
+// exactly one of its ranges; that a current row comes from the primary and from
+// no cache; and that neither ever comes from a standby. It needs SELECT only
+// and writes nothing.
 package source
 
 import (
 	"context"
 	"fmt"
-	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
 	"lockstep.dev/pkg/dataset"
 	"lockstep.dev/pkg/fault"
 )
-
-// maxReadTime ends a manifest's read. A set of ten million rows takes about a
-// minute; the pool's own statement time-out is meant for short statements.
-const maxReadTime = 15 * time.Minute
-
-// readSettings are those of a manifest's read. JIT compiles for longer than
-// these plain expressions take to run. In the index's order rows flow at once
-// and are hashed while the next ones are read; a sort keeps all of them, on
-// disk, before the first one comes. At its default price of a random page the
-// planner sorts even what memory holds; at this one it still sorts a table that
-// is far larger than effective_cache_size.
-var readSettings = []string{
-	fmt.Sprintf("SET LOCAL statement_timeout = %d", maxReadTime.Milliseconds()), "SET LOCAL jit = off", "SET LOCAL random_page_cost = 1.1",
-}
-
-// rollbackTimeout bounds the clean-up of a read whose caller has gone.
-const rollbackTimeout = 2 * time.Second
 
 // Source is the mapped table on its own pool.
 type Source struct {
@@ -46,7 +28,8 @@ type Source struct {
 
 // statements are built once: the mapping does not change while the process runs.
 type statements struct {
-	count, countOne, read, readOne, identity, current, system string
+	count, countOne, identity, current, system string
+	ranges                                     rangeStatements
 }
 
 // Range is what a task is about: a collection of a tenant, or one record of it.
@@ -92,13 +75,9 @@ func build(t *dataset.Table) statements {
 	}
 	numbers := fmt.Sprintf("greatest(t.%s, 0)::int8, coalesce(t.%s, false), coalesce(t.%s, 0)::int8, coalesce(t.%s, 0)::int8",
 		t.Revision, t.Deleted, t.SchemaVersion, t.Sequence)
-	read := func(where string) string {
-		return fmt.Sprintf("SELECT t.%s, %s, (%s)::text FROM %s AS t WHERE %s ORDER BY %s",
-			t.Key, numbers, t.Content, t.Ident, where, t.KeyOrder)
-	}
 	return statements{
-		count: count(in, "$3"), countOne: count(one, "$4"),
-		read: read(in), readOne: read(one),
+		ranges: buildRanges(t, in, one, numbers),
+		count:  count(in, "$3"), countOne: count(one, "$4"),
 		current: fmt.Sprintf(`SELECT t.%s, %s, mine.is, CASE WHEN mine.is THEN (%s)::text END
 			FROM %s AS t CROSS JOIN LATERAL (SELECT coalesce(t.%s = $2::int8 AND t.%s = $3::text::%s, false) AS is) AS mine
 			WHERE t.%s = ANY($1::%s[])`,
@@ -124,67 +103,6 @@ func (s *Source) Count(ctx context.Context, r Range, limit int64) (int64, error)
 		return 0, fmt.Errorf("count the rows of the source: %w", err)
 	}
 	return n, nil
-}
-
-// Read calls fn for every row of a range in strictly ascending key order, all
-// of one REPEATABLE READ, READ ONLY transaction, and returns when that
-// transaction began. fn must not keep the row: row and content are overwritten
-// by the next one. Keys out of order, twice, or in a spelling that is none are
-// ORDER_VIOLATION.
-func (s *Source) Read(ctx context.Context, r Range, fn func(*Row) error) (windowStart time.Time, err error) {
-	tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
-	if err != nil {
-		return time.Time{}, fmt.Errorf("begin the read of the source: %w", err)
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
-		defer cancel()
-		_ = tx.Rollback(ctx) // nothing was written; a connection that fails here is closed by the pool
-	}()
-	var standby bool
-	if err := tx.QueryRow(ctx, s.sql.identity).Scan(&windowStart, &standby); err != nil {
-		return time.Time{}, fmt.Errorf("begin the read of the source: %w", err)
-	}
-	if standby {
-		return time.Time{}, errStandby()
-	}
-	for _, set := range readSettings {
-		if _, err := tx.Exec(ctx, set); err != nil {
-			return time.Time{}, fmt.Errorf("set up the read of the source: %w", err)
-		}
-	}
-	if err := s.stream(ctx, tx, r, fn); err != nil {
-		return time.Time{}, err
-	}
-	return windowStart, nil
-}
-
-func (s *Source) stream(ctx context.Context, tx pgx.Tx, r Range, fn func(*Row) error) error {
-	sql, args := s.pick(r, s.sql.read, s.sql.readOne)
-	rows, err := tx.Query(ctx, sql, args...)
-	if err != nil {
-		return fmt.Errorf("read the source: %w", err)
-	}
-	defer rows.Close()
-	var row Row
-	previous, first := "", true
-	for rows.Next() {
-		raw := rows.RawValues()
-		if err := s.scanRow(&row, raw, raw[contentColumn]); err != nil {
-			return err
-		}
-		if !first && row.Key <= previous {
-			return fault.New(fault.OrderViolation, "the source gave its keys out of order, or one key twice")
-		}
-		previous, first = row.Key, false
-		if err := fn(&row); err != nil {
-			return err
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("read the source: %w", err)
-	}
-	return nil
 }
 
 func errStandby() error {

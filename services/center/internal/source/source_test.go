@@ -93,14 +93,24 @@ func (w *world) item(key string, rev any) {
 	w.exec(`INSERT INTO item ("Key", tenant, shelf, rev, title, price) VALUES ($1, 7, $2::text::uuid, $3, 'it', 1.50)`, key, shelf, rev)
 }
 
+// read gives all rows as the ordered read does.
 func (w *world) read() (keys []string, rows []source.Row, err error) {
-	_, err = w.src.Read(w.Context(), w.rng, func(r *source.Row) error {
+	p, err := w.src.Begin(w.Context(), w.rng)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer p.Close(w.Context())
+	keep := func(r *source.Row) error {
 		keys = append(keys, protocol.FormatKey(r.Key))
 		row := *r
 		row.Content = slices.Clone(row.Content)
 		rows = append(rows, row)
 		return nil
-	})
+	}
+	if w.rng.Key != "" {
+		return keys, rows, p.Reader().Read(w.Context(), source.Part{Rows: 1}, keep)
+	}
+	err = p.Reader().ReadOrdered(w.Context(), keep)
 	return keys, rows, err
 }
 
@@ -136,16 +146,39 @@ func TestRead(t *testing.T) {
 		w.item(key("1"), 1)
 		w.item(key("2"), 1)
 		before := time.Now().Add(-time.Second)
-		n := 0
-		window, err := w.src.Read(t.Context(), w.rng, func(*source.Row) error {
-			if n++; n == 1 {
-				w.item(key("3"), 1)
-				w.exec(`DELETE FROM item WHERE "Key" = $1`, key("2"))
+		p, err := w.src.Begin(t.Context(), w.rng)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close(t.Context())
+		if window := p.WindowStart(); window.Before(before) || window.After(time.Now().Add(time.Second)) {
+			t.Errorf("window %s", window)
+		}
+		name, err := p.Export(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.item(key("3"), 1)
+		w.exec(`DELETE FROM item WHERE "Key" = $1`, key("2"))
+		joined, err := p.Join(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer joined.Leave(t.Context())
+		plan, err := p.Plan(t.Context(), 10, 10)
+		if err != nil || plan.Rows != 2 {
+			t.Errorf("planned %+v, %v", plan, err)
+		}
+		for name, reader := range map[string]*source.Reader{"its own": p.Reader(), "one that joined": joined} {
+			var seen []string
+			err := reader.Read(t.Context(), source.Part{}, func(r *source.Row) error {
+				seen = append(seen, protocol.FormatKey(r.Key))
+				return nil
+			})
+			slices.Sort(seen)
+			if err != nil || !slices.Equal(seen, []string{key("1"), key("2")}) {
+				t.Errorf("%s reader saw %v, %v", name, seen, err)
 			}
-			return nil
-		})
-		if err != nil || n != 2 || window.Before(before) || window.After(time.Now().Add(time.Second)) {
-			t.Errorf("%d rows, window %s, %v", n, window, err)
 		}
 	})
 	t.Run("stops at the reader's error and keeps the connection whole", func(t *testing.T) {
@@ -153,9 +186,14 @@ func TestRead(t *testing.T) {
 		w.item(key("1"), 1)
 		enough := errors.New("enough")
 		for range 20 {
-			if _, err := w.src.Read(t.Context(), w.rng, func(*source.Row) error { return enough }); !errors.Is(err, enough) {
+			p, err := w.src.Begin(t.Context(), w.rng)
+			if err != nil {
 				t.Fatal(err)
 			}
+			if err := p.Reader().Read(t.Context(), source.Part{}, func(*source.Row) error { return enough }); !errors.Is(err, enough) {
+				t.Fatal(err)
+			}
+			p.Close(t.Context())
 		}
 		if keys, _, err := w.read(); err != nil || len(keys) != 1 {
 			t.Error(keys, err)
@@ -192,6 +230,115 @@ func TestRead(t *testing.T) {
 			t.Error(n, err)
 		}
 	})
+}
+
+// parts reads a plan part by part and gives the keys of each, in order.
+func (w *world) parts(limit int64, partRows int) (plan source.Plan, keys [][]string, err error) {
+	p, err := w.src.Begin(w.Context(), w.rng)
+	if err != nil {
+		return plan, nil, err
+	}
+	defer p.Close(w.Context())
+	if plan, err = p.Plan(w.Context(), limit, partRows); err != nil {
+		return plan, nil, err
+	}
+	for _, part := range plan.Parts {
+		var of []string
+		err := p.Reader().Read(w.Context(), part, func(r *source.Row) error {
+			of = append(of, protocol.FormatKey(r.Key))
+			return nil
+		})
+		if err != nil {
+			return plan, keys, err
+		}
+		slices.Sort(of)
+		keys = append(keys, of)
+	}
+	return plan, keys, nil
+}
+
+func TestPlan(t *testing.T) {
+	first, last := "00000000000000000000000000000000", "ffffffffffffffffffffffffffffffff"
+	// indexed is a shelf of uuid keys with an index that can be walked, the first
+	// and the last key of all among them.
+	indexed := func(t *testing.T, rows int) (*world, []string) {
+		t.Helper()
+		w := setup(t)
+		// So few rows are read and sorted faster than walked.
+		w.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET enable_sort = off', current_database()); END $$`)
+		w.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET enable_seqscan = off', current_database()); END $$`)
+		w.pool.Reset()
+		w.exec(`ALTER TABLE item ALTER "Key" TYPE uuid USING "Key"::uuid; CREATE INDEX ON item (tenant, shelf, "Key")`)
+		w.src = w.source(w.pool)
+		w.exec(`INSERT INTO item ("Key", tenant, shelf) SELECT k::uuid, 7, $1::text::uuid FROM (
+			SELECT md5(n::text) AS k FROM generate_series(3, $2::int) AS n UNION ALL SELECT $3 WHERE $2::int > 0 UNION ALL SELECT $4 WHERE $2::int > 1) AS k`,
+			shelf, rows, first, last)
+		w.exec(`INSERT INTO item ("Key", tenant, shelf) SELECT md5(n::text)::uuid, 8, $1::text::uuid FROM generate_series(1, 50) AS n`, shelf)
+		w.exec(`VACUUM ANALYZE item`)
+		rowsOf, err := w.pool.Query(t.Context(), `SELECT replace("Key"::text, '-', '') FROM item WHERE tenant = 7 ORDER BY "Key"`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys, err := pgx.CollectRows(rowsOf, pgx.RowTo[string])
+		if err != nil || len(keys) != rows {
+			t.Fatal(len(keys), err)
+		}
+		return w, keys
+	}
+	for _, rows := range []int{0, 1, 9, 10, 11, 19, 20, 21, 1000, 1001} {
+		t.Run(fmt.Sprintf("%d rows in parts of 10", rows), func(t *testing.T) {
+			w, keys := indexed(t, rows)
+			plan, parts, err := w.parts(2000, 10)
+			if err != nil || plan.Rows != int64(rows) || len(parts) != max(1, (rows+9)/10) || plan.Ordered {
+				t.Fatalf("%d rows in %d parts, ordered %t, %v", plan.Rows, len(parts), plan.Ordered, err)
+			}
+			for i, part := range parts {
+				if want := min(10, rows-10*i); len(part) != want || plan.Parts[i].Rows != int64(want) {
+					t.Errorf("part %d has %d rows, planned %d, want %d", i, len(part), plan.Parts[i].Rows, want)
+				}
+			}
+			if got := slices.Concat(parts...); !slices.Equal(got, keys) {
+				t.Errorf("the parts are not the rows: %d keys", len(got))
+			}
+		})
+	}
+	t.Run("stops one above the limit", func(t *testing.T) {
+		w, _ := indexed(t, 100)
+		for limit, want := range map[int64]int64{5: 6, 99: 100, 100: 100, 101: 100} {
+			plan, _, err := w.parts(limit, 10)
+			if err != nil || plan.Rows != want || (len(plan.Parts) == 0) != (want > limit) {
+				t.Errorf("limit %d: %d rows in %d parts, %v", limit, plan.Rows, len(plan.Parts), err)
+			}
+		}
+	})
+	t.Run("refuses a row without a key, which no part would have", func(t *testing.T) {
+		w, _ := indexed(t, 30)
+		w.exec(`INSERT INTO item ("Key", tenant, shelf) VALUES (NULL, 7, $1::text::uuid)`, shelf)
+		for _, partRows := range []int{10, 100} {
+			if _, _, err := w.parts(1000, partRows); fault.ReasonOf(err) != fault.OrderViolation {
+				t.Errorf("parts of %d: %v", partRows, err)
+			}
+		}
+	})
+	t.Run("does not part what no index has in order", func(t *testing.T) {
+		w := setup(t) // text keys under a collation of their own
+		w.exec(`INSERT INTO item SELECT md5(n::text), 7, $1::text::uuid FROM generate_series(1, 30) AS n`, shelf)
+		w.exec(`CREATE INDEX ON item (tenant, shelf, "Key"); ANALYZE item`)
+		plan, _, err := w.parts(100, 10)
+		if err != nil || !plan.Ordered || plan.Rows != 30 || len(plan.Parts) != 1 {
+			t.Errorf("%+v, %v", plan, err)
+		}
+	})
+}
+
+func TestWhatIsTooLongStaysWhereItIs(t *testing.T) {
+	w := setup(t)
+	w.exec(`INSERT INTO item ("Key", tenant, shelf, title) VALUES ($1, 7, $2::text::uuid, repeat('x', 8388608))`, key("1"), shelf)
+	w.item(key("2"), 1)
+	_, rows, err := w.read()
+	if err != nil || len(rows) != 2 || string(rows[0].Content) != "!" || len(rows[1].Content) < 20 {
+		t.Errorf("%d rows, %v", len(rows), err)
+	}
 }
 
 func TestCountStopsAtItsLimit(t *testing.T) {
@@ -252,7 +399,7 @@ func TestAStandbyIsNotRead(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	src := w.source(pool)
-	if _, err := src.Read(t.Context(), w.rng, func(*source.Row) error { return nil }); fault.ReasonOf(err) != fault.Unavailable {
+	if _, err := src.Begin(t.Context(), w.rng); fault.ReasonOf(err) != fault.Unavailable {
 		t.Error(err)
 	}
 	if _, err := src.Current(t.Context(), w.rng, []string{"0123456789abcdef"}, 1); fault.ReasonOf(err) != fault.Unavailable {

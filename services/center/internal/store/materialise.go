@@ -18,13 +18,22 @@ const toMaterialise = `state = 'QUEUED' AND manifest_state = 'PENDING' AND claim
 		WHERE o.consumer = task.consumer AND o.scope = 'COLLECTION' AND o.state = 'QUEUED' AND o.attempt = 0
 		AND (o.manifest_state = 'COMPLETE' OR o.claim_token IS NOT NULL)))`
 
+// HoldUp notes on the tasks that a materialiser could take now why it takes none.
+func (s *Store) HoldUp(ctx context.Context, code fault.Reason) error {
+	_, err := s.pool.Exec(ctx, `UPDATE lockstep.task SET waiting_code = $1 WHERE waiting_code <> $1 AND `+toMaterialise, code)
+	if err != nil {
+		return fmt.Errorf("note that manifests wait: %w", err)
+	}
+	return nil
+}
+
 // ClaimMaterialise takes the next task whose manifest is to be made. A task
 // whose grant is lost is cancelled instead, and the next one is tried.
 func (s *Store) ClaimMaterialise(ctx context.Context, worker string, lease time.Duration) (c claim.Claim, tk *task.Task, ok bool, err error) {
 	for gone := true; gone; {
 		err = s.InTx(ctx, func(tx *Tx) error {
 			gone = false
-			c, ok, err = MaterialiseSite.Take(ctx, tx.tx, claim.Taking{Worker: worker, Lease: lease, Where: toMaterialise, Order: "due_at, task_id"})
+			c, ok, err = MaterialiseSite.Take(ctx, tx.tx, claim.Taking{Worker: worker, Lease: lease, Where: toMaterialise, Order: "due_at, task_id", Set: "waiting_code = ''"})
 			if err != nil || !ok {
 				return err
 			}

@@ -24,6 +24,7 @@ import (
 	"lockstep.dev/pkg/claim"
 	"lockstep.dev/pkg/evidence"
 	"lockstep.dev/pkg/failpoint"
+	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/pg"
 	"lockstep.dev/services/center/internal/store"
 	"lockstep.dev/services/center/internal/task"
@@ -57,10 +58,21 @@ func (s *Store) Renew(ctx context.Context, c claim.Claim, lease time.Duration) e
 	return site.Renew(ctx, s.pool, c, lease)
 }
 
+// Note says on the task's row what its manifest waits for while it is made.
+func (s *Store) Note(ctx context.Context, c claim.Claim, code fault.Reason) error {
+	return site.Write(ctx, s.pool, c, "waiting_code = $3, updated_at = now()", code)
+}
+
+// Defer gives a task back that has to wait for something besides its own
+// trouble: the try does not count.
+func (s *Store) Defer(ctx context.Context, c claim.Claim, code fault.Reason, wait time.Duration) error {
+	return site.Leave(ctx, s.pool, c, "manifest_id = NULL, waiting_code = $3, due_at = now() + $4::interval, updated_at = now()", code, wait)
+}
+
 // GiveBack undoes a claim: the worker stops for reasons of its own, and the
 // try does not count.
 func (s *Store) GiveBack(ctx context.Context, c claim.Claim) error {
-	return site.Leave(ctx, s.pool, c, `manifest_id = NULL, updated_at = now()`)
+	return site.Leave(ctx, s.pool, c, `manifest_id = NULL, waiting_code = '', updated_at = now()`)
 }
 
 // Begin registers a set under the claim. The task names it while it is made,
@@ -134,7 +146,7 @@ func (s *Store) Adopt(ctx context.Context, c claim.Claim, a Adoption) error {
 			return fmt.Errorf("note the adoption of manifest %s: %w", a.Set.ID, err)
 		}
 		if err := site.Leave(ctx, tx, c, `manifest_state = 'COMPLETE', manifest_id = $3, manifest_root = $4, row_count = $5,
-			page_rows = $6, page_count = $7, window_start = $8, header = $9, due_at = now(), updated_at = now()`,
+			page_rows = $6, page_count = $7, window_start = $8, header = $9, waiting_code = '', due_at = now(), updated_at = now()`,
 			a.Set.ID, a.Root[:], a.Rows, a.PageRows, a.Pages, a.WindowStart, a.Header); err != nil {
 			return err
 		}
