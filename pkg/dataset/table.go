@@ -199,6 +199,18 @@ func (t *Table) DecodeKey(wire []byte) (string, error) {
 	return protocol.ParseKey(string(wire))
 }
 
+// AppendKey is DecodeKey into memory that many keys share.
+func (t *Table) AppendKey(dst, wire []byte) ([]byte, error) {
+	if t.uuidKey() {
+		if len(wire) != 16 {
+			return dst, protocol.ErrKey
+		}
+		return append(dst, wire...), nil
+	}
+	key, err := protocol.ParseKey(string(wire))
+	return append(dst, key...), err
+}
+
 func (t *Table) uuidKey() bool { return t.types[t.Columns.Key] == "uuid" }
 
 func quote(name string) string {

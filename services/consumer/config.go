@@ -107,7 +107,7 @@ const (
 	maxRetries    = 100
 	maxPerScan    = 1000
 	maxRounds     = 10000
-	minConns      = 4 // reading ahead, writing, answering
+	minConns      = 4 // two read images; asking ahead, writing and answering share the others
 	leaseConns    = 2 // renewals have a pool of their own
 	shortestLease = time.Second
 )

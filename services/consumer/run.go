@@ -136,12 +136,18 @@ func run(ctx context.Context, cfg *Config) error {
 		return err
 	}
 
-	// Databases: one, with a few connections that renew leases and do nothing else.
-	pool, err := pg.Open(ctx, pg.PoolConfig{DSN: cfg.Store.DSN, MaxConns: cfg.Store.MaxConns, AppName: "lockstep-consumer"})
+	// Databases: one, with a share of the connections for reading images, and a
+	// few more that renew leases and do nothing else.
+	pool, err := pg.Open(ctx, pg.PoolConfig{DSN: cfg.Store.DSN, MaxConns: cfg.Store.MaxConns - worker.RangesAtOnce, AppName: "lockstep-consumer"})
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	defer pool.Close()
+	images, err := pg.Open(ctx, pg.PoolConfig{DSN: cfg.Store.DSN, MaxConns: worker.RangesAtOnce, AppName: "lockstep-consumer-images"})
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	defer images.Close()
 	leases, err := pg.Open(ctx, pg.PoolConfig{
 		DSN: cfg.Store.DSN, MaxConns: leaseConns, StatementTimeout: leaseTimeout, AppName: "lockstep-consumer-leases",
 	})
@@ -169,7 +175,7 @@ func run(ctx context.Context, cfg *Config) error {
 	set := cfg.storeSettings()
 	set.Tally = counts.tally()
 	st := store.New(pool, leases, set)
-	rows := projection.New(pool, table)
+	rows := projection.New(pool, images, table)
 
 	// The center.
 	caller, err := identity.NewCaller(key, cfg.SourceAppKey)
@@ -216,7 +222,7 @@ func run(ctx context.Context, cfg *Config) error {
 
 	watched, err := observe(ctx, registry, watching{
 		cfg: cfg, log: log, key: key, signer: signer, store: st, pool: pool, refreshes: refreshes.engine, now: now,
-		pools: map[string]*pgxpool.Pool{"store": pool, "leases": leases, "refresh": refreshes.pools[0], "refresh_leases": refreshes.pools[1]},
+		pools: map[string]*pgxpool.Pool{"store": pool, "images": images, "leases": leases, "refresh": refreshes.pools[0], "refresh_leases": refreshes.pools[1]},
 	})
 	if err != nil {
 		return err

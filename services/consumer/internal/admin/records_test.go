@@ -31,7 +31,7 @@ func records(t *testing.T) *world {
 	w := setup(t)
 	table, err := dataset.Resolve(t.Context(), w.pool, answers, dataset.Consumer)
 	w.must(err)
-	w.server.Projection = projection.New(w.pool, table)
+	w.server.Projection = projection.New(w.pool, w.pool, table)
 	w.exec(`INSERT INTO hall.answer_projection (tenant_id, answer_id, form_id, revision, content_hash, "values", retired_at, proof_id, biz_ext)
 		SELECT 7, lpad(to_hex(n), 32, '0')::uuid, 'form-1', n, sha256(n::text::bytea), '{"b": 2.50, "a": 1}', CASE WHEN n > 2 THEN now() END, 'proof-' || n, '{"mine": 1}'
 		FROM generate_series(1, 7) n`)

@@ -60,7 +60,7 @@ func setup(t *testing.T) *world {
 	w.must(err)
 	private := ed25519.NewKeyFromSeed([]byte(strings.Repeat("c", 32)))
 	public, _ := private.Public().(ed25519.PublicKey)
-	w.signer, w.rows = evidence.NewSigner("center-1", private), projection.New(pool, table)
+	w.signer, w.rows = evidence.NewSigner("center-1", private), projection.New(pool, pool, table)
 	w.receiver = &delivery.Receiver{
 		Self: "hall", Source: "center", SourceKeys: func() []evidence.Key { return []evidence.Key{{ID: "center-1", Public: public}} },
 		Store: store.New(pool, pool, store.Settings{Lease: time.Minute}), Projection: w.rows, Enabled: true, Log: zaptest.NewLogger(t),

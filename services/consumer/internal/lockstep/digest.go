@@ -18,7 +18,7 @@ type Part struct {
 }
 
 // Digest computes the page roots of a round from the local rows. It keeps at
-// most a page and one row of every differing range. It is not safe for
+// most a page, an eighth and one row of every differing range. It is not safe for
 // concurrent use; rounds are independent of each other.
 type Digest struct {
 	index    *Index
@@ -37,7 +37,7 @@ type Digest struct {
 
 // NewDigest starts the digest of the ranges [from, to) of an index.
 func NewDigest(x *Index, from, to int) *Digest {
-	d := &Digest{index: x, bound: x.PageRows() + 1}
+	d := &Digest{index: x, bound: x.PageRows() + x.PageRows()/8 + 1}
 	d.Reset(from, to)
 	return d
 }

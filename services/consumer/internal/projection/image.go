@@ -18,54 +18,121 @@ import (
 // as it does where a pooler forces the simple protocol.
 var errWire = errors.New("the image did not come in binary format")
 
+// blockRows are decoded before they are handed on: few enough that hashing them
+// overlaps with the server's reading of the next ones, and that their keys, which
+// share one piece of memory, keep little alive where one of them is kept.
+const blockRows = 256
+
 // Image appends the next live rows of the chunk to dst, in key order. Fewer
 // than Limit new rows: the range has been read to its end. A key in a foreign
 // spelling is protocol.ErrKey. A row whose hash is missing, or whose content has
 // none, comes with the all-zero hash.
 func (p *Projection) Image(ctx context.Context, c Chunk, dst []evidence.Row) ([]evidence.Row, error) {
-	sql, args := p.imageSQL(c)
-	rows, err := p.pool.Query(ctx, sql, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
-	if err != nil {
-		return dst, fmt.Errorf("read the image: %w", err)
-	}
-	defer rows.Close()
 	first := len(dst)
-	var hasher canon.Hasher
-	for rows.Next() {
-		row, err := p.imageRow(rows.RawValues(), &hasher)
-		if err != nil {
-			return dst[:first], fmt.Errorf("read row %d of the image: %w", len(dst)-first, err)
-		}
-		dst = append(dst, row)
-	}
-	if err := rows.Err(); err != nil {
-		return dst[:first], fmt.Errorf("read the image: %w", err)
+	_, err := p.statement(ctx, c, func(rows []evidence.Row) error {
+		dst = append(dst, rows...)
+		return nil
+	})
+	if err != nil {
+		return dst[:first], err
 	}
 	return dst, nil
 }
+
+// Scan hands on every live row of the chunk's range, in key order, Limit rows a
+// statement, while the server reads the next ones. The slice is take's for the
+// call only; the rows' keys may be kept. An error of take ends it.
+func (p *Projection) Scan(ctx context.Context, c Chunk, take func([]evidence.Row) error) error {
+	for {
+		var last string
+		n, err := p.statement(ctx, c, func(rows []evidence.Row) error {
+			last = rows[len(rows)-1].Key
+			return take(rows)
+		})
+		if err != nil || n < c.Limit {
+			return err
+		}
+		c.After = &last
+	}
+}
+
+// statement runs one bounded read of the image, and says how many rows it gave.
+func (p *Projection) statement(ctx context.Context, c Chunk, take func([]evidence.Row) error) (n int, err error) {
+	sql, args := p.imageSQL(c)
+	rows, err := p.images.Query(ctx, sql, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
+	if err != nil {
+		return 0, fmt.Errorf("read the image: %w", err)
+	}
+	defer rows.Close()
+	b := block{rows: make([]evidence.Row, 0, min(blockRows, c.Limit)), take: take}
+	for rows.Next() {
+		if err := b.add(p, rows.RawValues()); err != nil {
+			return 0, fmt.Errorf("read row %d of the image: %w", n, err)
+		}
+		n++
+		if len(b.rows) == cap(b.rows) {
+			if err := b.hand(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return 0, fmt.Errorf("read the image: %w", err)
+	}
+	return n, b.hand()
+}
+
+// block collects decoded rows. Their keys are cut from one string in the end.
+type block struct {
+	rows   []evidence.Row
+	keys   []byte
+	ends   []int // of each row's key in keys
+	hasher canon.Hasher
+	take   func([]evidence.Row) error
+}
+
+// add decodes a row from its wire form: no value is boxed.
+func (b *block) add(p *Projection, raw [][]byte) (err error) {
+	if b.keys, err = p.table.AppendKey(b.keys, raw[0]); err != nil {
+		return err
+	}
+	b.ends = append(b.ends, len(b.keys))
+	b.rows = append(b.rows, evidence.Row{})
+	return imageRow(&b.rows[len(b.rows)-1], raw, &b.hasher)
+}
+
+// hand hands the rows on, if there are any.
+func (b *block) hand() error {
+	if len(b.rows) == 0 {
+		return nil
+	}
+	keys, from := string(b.keys), 0
+	for i, end := range b.ends {
+		b.rows[i].Key = keys[from:end]
+		from = end
+	}
+	err := b.take(b.rows)
+	b.rows, b.keys, b.ends = b.rows[:0], b.keys[:0], b.ends[:0]
+	return err
+}
+
+// errEnough ends a stream whose taker has gone.
+var errEnough = errors.New("enough")
 
 // Stream gives every live row of the chunk's range, Limit rows a statement. It
 // ends after the first error.
 func (p *Projection) Stream(ctx context.Context, c Chunk) iter.Seq2[evidence.Row, error] {
 	return func(yield func(evidence.Row, error) bool) {
-		var rows []evidence.Row
-		for {
-			var err error
-			rows, err = p.Image(ctx, c, rows[:0])
-			if err != nil {
-				yield(evidence.Row{}, err)
-				return
-			}
+		err := p.Scan(ctx, c, func(rows []evidence.Row) error {
 			for i := range rows {
 				if !yield(rows[i], nil) {
-					return
+					return errEnough
 				}
 			}
-			if len(rows) < c.Limit {
-				return
-			}
-			last := rows[len(rows)-1].Key
-			c.After = &last
+			return nil
+		})
+		if err != nil && !errors.Is(err, errEnough) {
+			yield(evidence.Row{}, err)
 		}
 	}
 }
@@ -95,30 +162,25 @@ func (p *Projection) imageSQL(c Chunk) (string, []any) {
 	return sql.String(), args
 }
 
-// imageRow decodes a row from its wire form: no value is boxed, and only the key is copied.
-func (p *Projection) imageRow(raw [][]byte, hasher *canon.Hasher) (evidence.Row, error) {
-	key, err := p.table.DecodeKey(raw[0])
-	if err != nil {
-		return evidence.Row{}, err
-	}
-	row := evidence.Row{Key: key}
+// imageRow decodes what a row has beside its key.
+func imageRow(row *evidence.Row, raw [][]byte, hasher *canon.Hasher) error {
 	if revision := raw[1]; revision != nil {
 		if len(revision) != 8 {
-			return evidence.Row{}, errWire
+			return errWire
 		}
 		row.Revision = int64(binary.BigEndian.Uint64(revision)) //nolint:gosec // two's complement is the wire format
 	}
 	row.Hash = storedHash(raw[2])
 	if deleted := raw[3]; deleted != nil {
 		if len(deleted) != 1 || deleted[0] > 1 {
-			return evidence.Row{}, errWire
+			return errWire
 		}
 		row.Deleted = deleted[0] == 1
 	}
 	if len(raw) > 4 {
 		row.Hash = contentHash(hasher, raw[4])
 	}
-	return row, nil
+	return nil
 }
 
 // storedHash reads a hash column; what is no hash equals none.

@@ -153,7 +153,7 @@ func TestImageRefusesTheTextProtocol(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	if _, err := New(pool, w.table).Image(t.Context(), Chunk{Scope: w.at, Limit: 10}, nil); err == nil {
+	if _, err := New(pool, pool, w.table).Image(t.Context(), Chunk{Scope: w.at, Limit: 10}, nil); err == nil {
 		t.Error("rows in text format were read as if binary")
 	}
 }

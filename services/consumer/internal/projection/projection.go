@@ -26,13 +26,16 @@ import (
 
 // Projection reads and writes the mapped table. It is safe for concurrent use.
 type Projection struct {
-	pool  *pgxpool.Pool
-	table *dataset.Table
+	pool *pgxpool.Pool
+	// images are read over connections of their own, which repairs can't take away.
+	images *pgxpool.Pool
+	table  *dataset.Table
 }
 
-// New makes the projection of a resolved consumer mapping.
-func New(pool *pgxpool.Pool, table *dataset.Table) *Projection {
-	return &Projection{pool: pool, table: table}
+// New makes the projection of a resolved consumer mapping. images serves the
+// reading of whole images and may be the same pool.
+func New(pool, images *pgxpool.Pool, table *dataset.Table) *Projection {
+	return &Projection{pool: pool, images: images, table: table}
 }
 
 // Scope names the rows of a task. The collection is spelled as in the API.

@@ -133,7 +133,7 @@ func setup(t testing.TB, v variant) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Projection = New(pool, table)
+	w.Projection = New(pool, pool, table)
 	return w
 }
 
@@ -305,7 +305,7 @@ func (w *world) session(t testing.TB, name, value string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	w.pool, w.Projection = pool, New(pool, w.table)
+	w.pool, w.Projection = pool, New(pool, pool, w.table)
 }
 
 // longText is content whose one value compresses to more than an index entry holds.

@@ -85,23 +85,17 @@ type plan struct {
 }
 
 // decideAll brings the rows to an outcome and returns those that have none yet.
-func (r *Repairer) decideAll(ctx context.Context, t *Task, rows []*row, words map[string]*word) ([]*row, error) {
-	p, err := r.planAll(ctx, t, rows, words)
-	if err != nil {
-		return nil, err
-	}
+// stored is what was read of them after the words were had.
+func (r *Repairer) decideAll(ctx context.Context, t *Task, rows []*row, words map[string]*word, stored map[string]projection.LocalRow) ([]*row, error) {
+	p := r.planAll(t, rows, words, stored)
 	// An extra row that moved while it was being decided about is left alone.
 	for _, w := range p.retires {
 		p.entries = append(p.entries, evidenced(w.row, w.word, protocol.Reported, fault.RevisionMismatch))
 	}
-	return r.carryOut(ctx, t, p)
+	return r.carryOut(ctx, t, p, stored)
 }
 
-func (r *Repairer) planAll(ctx context.Context, t *Task, rows []*row, words map[string]*word) (*plan, error) {
-	stored, err := r.Projection.Rows(ctx, t.Work.TenantID, keysOf(rows), r.Content)
-	if err != nil {
-		return nil, err
-	}
+func (r *Repairer) planAll(t *Task, rows []*row, words map[string]*word, stored map[string]projection.LocalRow) *plan {
 	p := &plan{}
 	for _, d := range rows {
 		w := words[d.key]
@@ -120,7 +114,7 @@ func (r *Repairer) planAll(ctx context.Context, t *Task, rows []*row, words map[
 		local := r.live(t, stored, d.key)
 		p.decided(d, local, w, projection.Item{Key: d.key, Expected: expected, Snapshot: w.snapshot})
 	}
-	return p, nil
+	return p
 }
 
 func (p *plan) decided(d *row, local *evidence.Row, w *word, item projection.Item) {
@@ -171,11 +165,9 @@ func mark(d *row, w *word) store.Mark {
 }
 
 // carryOut notes, marks and writes; the retirements of a plan are not its business.
-func (r *Repairer) carryOut(ctx context.Context, t *Task, p *plan) ([]*row, error) {
-	if err := r.note(ctx, t, p.entries, p.marks); err != nil {
-		return nil, err
-	}
-	if err := r.recordConflicts(ctx, t, p.conflicts); err != nil {
+func (r *Repairer) carryOut(ctx context.Context, t *Task, p *plan, stored map[string]projection.LocalRow) ([]*row, error) {
+	entries, conflicts := r.contradictions(t, p.conflicts, stored)
+	if err := r.record(ctx, t, append(p.entries, entries...), p.marks, conflicts); err != nil {
 		return nil, err
 	}
 	missed, err := r.write(ctx, t, p.writes)

@@ -47,34 +47,66 @@ func (w *word) centerEpoch() int64 {
 	}
 }
 
+// answerBytes is what an answer should come to: one is held while it takes
+// effect and one is ahead, each of them several times over. maxRecords of the
+// protocol bounds it where the records suddenly are larger.
+const answerBytes = 2 << 20
+
+// room is how many records an answer should have.
+func (t *Task) room() int {
+	return int(max(1, min(MaxBatch, answerBytes/max(t.recordBytes.Load(), 1))))
+}
+
 // fetch asks the center about every row, until each is answered once.
 func (r *Repairer) fetch(ctx context.Context, t *Task, rows []*row) (map[string]*word, error) {
+	words := make(map[string]*word, len(rows))
+	for len(rows) > 0 {
+		var err error
+		if rows, err = r.askSome(ctx, t, rows, words); err != nil {
+			return nil, err
+		}
+	}
+	return words, nil
+}
+
+// askSome asks about the first rows, in one call, adds the words and returns
+// the rows that are still without one.
+func (r *Repairer) askSome(ctx context.Context, t *Task, rows []*row, words map[string]*word) (rest []*row, err error) {
+	some, later := rows, []*row(nil)
+	if n := t.room(); n < len(rows) {
+		some, later = rows[:n], rows[n:]
+	}
 	// Read before asking: whatever the center signs from here on must not be
 	// older than what it had stated by now.
-	marks, err := r.Store.HighWater(ctx, t.Work, keysOf(rows))
+	marks, err := r.Store.HighWater(ctx, t.Work, keysOf(some))
 	if err != nil {
 		return nil, err
 	}
-	asks := make(map[string]center.Ask, len(rows))
-	for _, d := range rows {
+	asks := make(map[string]center.Ask, len(some))
+	for _, d := range some {
 		ask := center.Ask{Key: d.key}
 		if d.local != nil {
 			ask.Expected = d.local.Revision
 		}
 		asks[d.key] = ask
 	}
-	words := make(map[string]*word, len(rows))
-	for len(asks) > 0 {
-		if err := r.fetchSome(ctx, t, asks, words); err != nil {
-			return nil, err
-		}
+	if err := r.fetchSome(ctx, t, asks, words); err != nil {
+		return nil, err
 	}
-	for key, w := range words {
-		if mark, ok := marks[key]; ok {
+	bytes, answered := 0, 0
+	for _, d := range some {
+		w := words[d.key]
+		if w == nil {
+			rest = append(rest, d)
+			continue
+		}
+		bytes, answered = bytes+len(w.envelope), answered+1
+		if mark, ok := marks[d.key]; ok {
 			w.rollback = w.rollback || older(w, mark)
 		}
 	}
-	return words, nil
+	t.recordBytes.Store(int64(bytes / max(answered, 1)))
+	return append(rest, later...), nil
 }
 
 // older says whether a word contradicts the order of what was stated before.
@@ -109,7 +141,7 @@ func (r *Repairer) fetchSome(ctx context.Context, t *Task, asks map[string]cente
 	default:
 		return err
 	}
-	t.Fetched += int64(len(answers))
+	t.Fetched.Add(int64(len(answers)))
 	for _, key := range leftOver {
 		raw, err := protocol.ParseKey(key)
 		if _, pending := asks[raw]; err != nil || !pending {

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -37,9 +38,9 @@ import (
 	"lockstep.dev/services/consumer/internal/store"
 )
 
-// MaxBatch is the most differences handled at once: one transaction stays
-// under a second, and an answer stays far below what a call receives.
-const MaxBatch = 200
+// MaxBatch is the most differences handled at once: what the center answers in
+// one call, and one transaction stays under a second.
+const MaxBatch = 500
 
 // Repairer repairs and retires.
 type Repairer struct {
@@ -69,9 +70,12 @@ type Task struct {
 	Claim claim.Claim
 	Work  *store.Work
 	// Fetched counts the records asked for by key.
-	Fetched int64
+	Fetched atomic.Int64
 	// Alive is told of every call to the center: a slow center is no hung worker.
 	Alive func()
+
+	// recordBytes is what the last answers took a record.
+	recordBytes atomic.Int64
 }
 
 func (t *Task) scope() projection.Scope {
@@ -105,34 +109,6 @@ type row struct {
 
 func (d *row) entry(outcome protocol.Outcome, code fault.Reason) store.Entry {
 	return store.Entry{Key: d.key, Class: d.class, Outcome: outcome, Code: string(code), Center: d.center, Local: d.local}
-}
-
-// Batch brings at most MaxBatch differences to an outcome. A DeferredError ends the run; every
-// other error fails the round, and what was done before it stands in the ledger.
-func (r *Repairer) Batch(ctx context.Context, t *Task, diffs []lockstep.Difference) error {
-	rows, err := r.unfinished(ctx, t, diffs)
-	if err != nil || len(rows) == 0 {
-		return err
-	}
-	var noted []store.Entry
-	var wanted, conflicts []*row
-	for _, d := range rows {
-		if e, only := reportOnly(d, t.Work.Mode); only {
-			noted = append(noted, e)
-			continue
-		}
-		wanted = append(wanted, d)
-		if d.class == protocol.HashConflict {
-			conflicts = append(conflicts, d)
-		}
-	}
-	if err := r.note(ctx, t, noted, nil); err != nil {
-		return err
-	}
-	if err := r.recordConflicts(ctx, t, conflicts); err != nil {
-		return err
-	}
-	return r.settle(ctx, t, wanted)
 }
 
 // unfinished drops the rows that hold what an earlier effect of this task
@@ -185,27 +161,13 @@ func reportOnly(d *row, mode protocol.Mode) (store.Entry, bool) {
 
 // note writes ledger rows and high-water marks that go with no other effect.
 func (r *Repairer) note(ctx context.Context, t *Task, entries []store.Entry, marks []store.Mark) error {
-	if len(entries) == 0 {
-		return nil
-	}
-	return r.Store.InEffect(ctx, t.Claim, t.Work, store.RepairPoints, func(e *store.Effect) error {
-		if err := e.Note(ctx, entries); err != nil {
-			return err
-		}
-		return e.RaiseHighWater(ctx, marks)
-	})
+	return r.record(ctx, t, entries, marks, nil)
 }
 
-// recordConflicts writes a contradiction down before anything is done about it,
-// in the ledger and in the row where that is still the one that was compared.
-func (r *Repairer) recordConflicts(ctx context.Context, t *Task, rows []*row) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	stored, err := r.Projection.Rows(ctx, t.Work.TenantID, keysOf(rows), r.Content)
-	if err != nil {
-		return err
-	}
+// contradictions are what is written down of rows of one revision and another
+// value, before anything is done about them: in the ledger, and in the row where
+// that is still the one that was compared.
+func (r *Repairer) contradictions(t *Task, rows []*row, stored map[string]projection.LocalRow) ([]store.Entry, []projection.Conflict) {
 	entries := make([]store.Entry, 0, len(rows))
 	conflicts := make([]projection.Conflict, 0, len(rows))
 	for _, d := range rows {
@@ -215,17 +177,29 @@ func (r *Repairer) recordConflicts(ctx context.Context, t *Task, rows []*row) er
 			conflicts = append(conflicts, projection.Conflict{Key: d.key, Expected: s.Expected(), Center: *d.center})
 		}
 	}
+	return entries, conflicts
+}
+
+// record writes entries, marks and contradictions in one transaction.
+func (r *Repairer) record(ctx context.Context, t *Task, entries []store.Entry, marks []store.Mark, conflicts []projection.Conflict) error {
+	if len(entries) == 0 {
+		return nil
+	}
 	return r.Store.InEffect(ctx, t.Claim, t.Work, store.RepairPoints, func(e *store.Effect) error {
 		if _, err := r.Projection.MarkConflict(ctx, e.Tx, t.scope(), conflicts); err != nil {
 			return err
 		}
-		return e.Note(ctx, entries)
+		if err := e.Note(ctx, entries); err != nil {
+			return err
+		}
+		return e.RaiseHighWater(ctx, marks)
 	})
 }
 
-// settle asks, decides and writes until every row has an outcome.
-func (r *Repairer) settle(ctx context.Context, t *Task, rows []*row) error {
-	for try := 0; len(rows) > 0; try++ {
+// settle asks, decides and writes until every row has an outcome. try counts
+// the times that it was tried before.
+func (r *Repairer) settle(ctx context.Context, t *Task, rows []*row, try int) error {
+	for ; len(rows) > 0; try++ {
 		if try > 0 {
 			if err := pause(ctx, min(try, r.MaxRetries)); err != nil {
 				return err
@@ -244,7 +218,11 @@ func (r *Repairer) settle(ctx context.Context, t *Task, rows []*row) error {
 		if err != nil {
 			return err
 		}
-		if rows, err = r.decideAll(ctx, t, rows, words); err != nil {
+		stored, err := r.Projection.Rows(ctx, t.Work.TenantID, keysOf(rows), r.Content)
+		if err != nil {
+			return err
+		}
+		if rows, err = r.decideAll(ctx, t, rows, words, stored); err != nil {
 			return err
 		}
 	}

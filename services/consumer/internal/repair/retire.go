@@ -101,18 +101,19 @@ func (r *Repairer) retireOnce(ctx context.Context, t *Task, candidates []*row) (
 			}
 			rolledBack = rolledBack || w.rollback
 		}
-		p, err := r.planAll(ctx, t, candidates[:n], words)
+		stored, err := r.Projection.Rows(ctx, t.Work.TenantID, keysOf(candidates[:n]), r.Content)
 		if err != nil {
 			return "", err
 		}
+		p := r.planAll(t, candidates[:n], words, stored)
 		if err := r.withhold(ctx, t, p); err != nil {
 			return "", err
 		}
-		left, err := r.carryOut(ctx, t, p)
+		left, err := r.carryOut(ctx, t, p, stored)
 		if err != nil {
 			return "", err
 		}
-		if err := r.settle(ctx, t, left); err != nil {
+		if err := r.settle(ctx, t, left, 0); err != nil {
 			return "", err
 		}
 		proved = append(proved, p.retires...)

@@ -236,8 +236,8 @@ func TestStop(t *testing.T) {
 		task := w.center.Task()
 		w.accept(task, 1)
 		ctx, stop := context.WithCancel(t.Context())
-		// The second round's pages: the first one is stored.
-		w.center.Lie(centertest.Lies{Call: onCall("GetPages", 33, stop)})
+		// The second round's records: the first one's 256 took 37 calls, and are stored.
+		w.center.Lie(centertest.Lies{Call: onCall("GetRecords", 38, stop)})
 		if _, err := w.worker.WorkOnce(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +253,8 @@ func TestStop(t *testing.T) {
 		}
 		asked := w.center.Asked()
 		slices.Sort(asked)
-		if n := len(slices.Compact(slices.Clone(asked))); n != 600 || len(asked) != 600 {
+		// What was ahead when it stopped, two answers of 7, is asked for again.
+		if n := len(slices.Compact(slices.Clone(asked))); n != 600 || len(asked) > 614 {
 			t.Errorf("%d records were asked for, %d different ones", len(asked), n)
 		}
 	})

@@ -199,7 +199,7 @@ func (j *job) step(e work.Event, code string) error {
 
 // count adds what was moved and fetched since to the figures to be stored.
 func (j *job) count() {
-	bytes, fetched := j.meter.Bytes(), j.task.Fetched
+	bytes, fetched := j.meter.Bytes(), j.task.Fetched.Load()
 	j.saved.WireBytes += bytes - j.metered
 	j.saved.Fetched += fetched - j.fetched
 	j.metered, j.fetched = bytes, fetched

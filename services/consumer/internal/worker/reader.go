@@ -2,85 +2,113 @@ package worker
 
 import (
 	"context"
+	"sync"
 
 	"lockstep.dev/pkg/evidence"
 	"lockstep.dev/services/consumer/internal/lockstep"
 )
 
-// round is what reading a round's local rows showed.
+// RangesAtOnce is how many rounds' ranges are read at once, each over a
+// connection of its own: while the rows of one are hashed, the server reads
+// those of the other.
+const RangesAtOnce = 2
+
+// roundsAhead are read and not yet compared, at most; what they hold of both
+// sides is what a scan takes of memory.
+const roundsAhead = 2
+
+// round is what reading a round's ranges on both sides showed.
 type round struct {
 	from, to int // ranges [from, to)
 	scanned  int64
 	parts    []lockstep.Part
+	pages    map[int][]evidence.PageRow // the proved pages of the parts
 	err      error
 }
 
-// reader digests the local image one round ahead of the one being settled. A
-// round's rows are its own, so repairs never change what is read ahead.
+// reader digests the local image and fetches the pages that differ, some rounds
+// ahead of the one being settled. A round's rows are its own, so repairs never
+// change what is read ahead. Rounds are read at once and given in order.
 type reader struct {
-	out    chan round
+	order  chan chan round
 	cancel context.CancelFunc
-	done   chan struct{}
+	done   sync.WaitGroup
+}
+
+// task is a round to be read, and where it is waited for.
+type task struct {
+	from, to int
+	out      chan<- round
 }
 
 func newReader(j *job, x *lockstep.Index) *reader {
 	ctx, cancel := context.WithCancel(j.ctx)
-	r := &reader{out: make(chan round, 1), cancel: cancel, done: make(chan struct{})}
-	from := j.saved.NextPage
-	go func() {
-		defer close(r.done)
-		defer close(r.out)
-		d := lockstep.NewDigest(x, 0, 0)
-		var rows []evidence.Row
-		for from < x.Ranges() {
-			next := round{from: from, to: min(from+roundPages, x.Ranges())}
-			rows, next.err = j.digest(ctx, x, d, &next, rows)
-			select {
-			case r.out <- next:
-			case <-ctx.Done():
-				return
+	r := &reader{order: make(chan chan round, roundsAhead), cancel: cancel}
+	tasks := make(chan task)
+	r.done.Go(func() { r.share(ctx, x, j.saved.NextPage, tasks) })
+	for range RangesAtOnce {
+		r.done.Go(func() {
+			d := lockstep.NewDigest(x, 0, 0)
+			for t := range tasks {
+				t.out <- j.read(ctx, x, d, t.from, t.to)
 			}
-			if next.err != nil {
-				return
-			}
-			from = next.to
-		}
-	}()
+		})
+	}
 	return r
 }
 
-func (j *job) digest(ctx context.Context, x *lockstep.Index, d *lockstep.Digest, next *round, rows []evidence.Row) ([]evidence.Row, error) {
-	d.Reset(next.from, next.to)
-	c := j.chunk(x.Span(next.from, next.to))
-	for {
-		var err error
-		if rows, err = j.Projection.Image(ctx, c, rows[:0]); err != nil {
-			return rows, err
+// share hands the rounds out, and notes their order first.
+func (r *reader) share(ctx context.Context, x *lockstep.Index, from int, tasks chan<- task) {
+	defer close(r.order)
+	defer close(tasks)
+	for from < x.Ranges() {
+		out := make(chan round, 1) // its reader never waits for anyone
+		t := task{from, min(from+roundPages, x.Ranges()), out}
+		select {
+		case r.order <- out:
+		case <-ctx.Done():
+			return
 		}
-		if err := d.Add(rows); err != nil {
-			return rows, err
+		select {
+		case tasks <- t:
+		case <-ctx.Done():
+			return
 		}
-		j.keeper.Tick()
-		if len(rows) < c.Limit {
-			break
-		}
-		last := rows[len(rows)-1].Key
-		c.After = &last
+		from = t.to
 	}
-	next.parts, next.scanned = d.Close(), d.Scanned()
-	return rows, nil
+}
+
+// read reads one round of both sides.
+func (j *job) read(ctx context.Context, x *lockstep.Index, d *lockstep.Digest, from, to int) round {
+	r := round{from: from, to: to}
+	d.Reset(from, to)
+	r.err = j.Projection.Scan(ctx, j.chunk(x.Span(from, to)), func(rows []evidence.Row) error {
+		j.keeper.Tick()
+		return d.Add(rows)
+	})
+	if r.err != nil {
+		return r
+	}
+	r.parts, r.scanned = d.Close(), d.Scanned()
+	r.pages, r.err = j.pages(ctx, x, r.parts)
+	return r
 }
 
 // next gives the rounds in order.
-func (r *reader) next() (round, error) {
-	next, ok := <-r.out
+func (r *reader) next(ctx context.Context) (round, error) {
+	out, ok := <-r.order
 	if !ok {
 		return round{}, context.Canceled
 	}
-	return next, next.err
+	select {
+	case next := <-out:
+		return next, next.err
+	case <-ctx.Done():
+		return round{}, context.Cause(ctx)
+	}
 }
 
 func (r *reader) stop() {
 	r.cancel()
-	<-r.done
+	r.done.Wait()
 }

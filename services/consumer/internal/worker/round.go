@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 
 	"lockstep.dev/pkg/canon"
 	"lockstep.dev/pkg/document"
@@ -14,22 +13,19 @@ import (
 	"lockstep.dev/services/consumer/internal/center"
 	"lockstep.dev/services/consumer/internal/lockstep"
 	"lockstep.dev/services/consumer/internal/projection"
-	"lockstep.dev/services/consumer/internal/repair"
-	"lockstep.dev/services/consumer/internal/store"
-	"lockstep.dev/services/consumer/internal/work"
-	"lockstep.dev/services/internal/tracing"
 )
 
 const (
 	// roundPages is what a round covers: at 128 rows a page its pages fit one
 	// answer, and its checkpoint is never long ago.
 	roundPages = 64
-	// imageRows is read by one statement, which so stays under a tenth of a second.
-	imageRows = 4096
+	// imageRows is read by one statement, which so stays under a tenth of a second:
+	// a round, and a quarter for the rows that only the local side has.
+	imageRows = roundPages * 128 * 5 / 4
 	// maxIndexPages bounds the index in memory, at some 80 bytes a page.
 	maxIndexPages = 1 << 20
-	// quietRounds without a difference share one checkpoint.
-	quietRounds = 8
+	// heldRounds share one checkpoint, and their differences one batch.
+	heldRounds = 8
 )
 
 // reconcile runs the protocol from the row's checkpoint to the end of both
@@ -149,122 +145,6 @@ func unproven(err error) error {
 	default:
 		return err
 	}
-}
-
-// scan compares both sides from the checkpoint on.
-func (j *job) scan(x *lockstep.Index) error {
-	if j.saved.NextPage > x.Ranges() {
-		return &hopelessError{fault.ManifestIncomplete, fmt.Errorf("the checkpoint is at page %d of %d", j.saved.NextPage, x.Ranges())}
-	}
-	ahead := newReader(j, x)
-	defer ahead.stop()
-	p := j.saved
-	for quiet := 0; p.NextPage < x.Ranges(); {
-		if j.stopping.Err() != nil {
-			if p.NextPage == j.saved.NextPage {
-				return errStopping
-			}
-			return errors.Join(errStopping, j.checkpoint(p))
-		}
-		r, err := ahead.next()
-		if err != nil {
-			return unproven(err)
-		}
-		ctx, ended := j.Tracer.Start(j.ctx, "round", tracing.Count("pages", r.to-r.from), tracing.Count("differing_pages", len(r.parts)))
-		err = j.settle(ctx, x, r)
-		ended(err)
-		if err != nil {
-			return err
-		}
-		p.NextPage = r.to
-		p.CenterScanned += x.RowsOf(r.from, r.to)
-		p.LocalScanned += r.scanned
-		if last := x.Span(r.from, r.to).UpTo; last != nil {
-			p.CursorKey = []byte(*last)
-		}
-		if p.NextPage == x.Ranges() {
-			p.CenterComplete, p.LocalComplete = true, true
-		}
-		j.rounds++
-		if quiet++; len(r.parts) > 0 || quiet >= quietRounds || p.LocalComplete {
-			quiet = 0
-			if err := j.checkpoint(p); err != nil {
-				return err
-			}
-		}
-		if err := j.tellIfDue(protocol.Scanning); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkpoint stores the finished prefix. A newer attempt that was accepted
-// meanwhile is adopted with it, and told at once.
-func (j *job) checkpoint(p store.Progress) error {
-	p.WireBytes, p.Fetched = j.saved.WireBytes, j.saved.Fetched
-	before, attempt := j.saved, j.row.Attempt
-	j.saved = p
-	if err := j.step(work.RoundDone, ""); err != nil {
-		j.saved = before
-		return err
-	}
-	if j.row.Paused {
-		return errStopping
-	}
-	if j.row.Attempt != attempt {
-		return j.tell(protocol.Scanning)
-	}
-	return nil
-}
-
-// settle fetches the pages that differ and brings every difference of a round
-// to an outcome.
-func (j *job) settle(ctx context.Context, x *lockstep.Index, r round) error {
-	if len(r.parts) == 0 {
-		return nil
-	}
-	pages, err := j.pages(ctx, x, r.parts)
-	if err != nil {
-		return err
-	}
-	batch := make([]lockstep.Difference, 0, repair.MaxBatch)
-	flush := func() error {
-		if j.stopping.Err() != nil {
-			return errStopping
-		}
-		if err := j.tellIfDue(protocol.Scanning); err != nil {
-			return err
-		}
-		ctx, ended := j.Tracer.Start(ctx, "repair batch", tracing.Count("differences", len(batch)))
-		err := j.Repairer.Batch(ctx, j.task, batch)
-		ended(err)
-		batch = batch[:0]
-		return err
-	}
-	for _, part := range r.parts {
-		err := lockstep.Merge(x.Range(part.Range), pages[part.Range], j.local(x, part), func(d lockstep.Difference) error {
-			if batch = append(batch, d); len(batch) == repair.MaxBatch {
-				return flush()
-			}
-			return nil
-		})
-		if err != nil {
-			return unproven(err)
-		}
-	}
-	if len(batch) == 0 {
-		return nil
-	}
-	return flush()
-}
-
-// local is a part's local side: held already, or too large to be and read again.
-func (j *job) local(x *lockstep.Index, part lockstep.Part) iter.Seq2[evidence.Row, error] {
-	if !part.Overflow {
-		return lockstep.Rows(part.Rows)
-	}
-	return j.Projection.Stream(j.ctx, j.chunk(x.Range(part.Range)))
 }
 
 func (j *job) chunk(r lockstep.Range) projection.Chunk {

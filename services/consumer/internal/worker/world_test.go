@@ -116,7 +116,7 @@ func (w *world) build(name string, kill *killer) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	rows := projection.New(w.pool, table)
+	rows := projection.New(w.pool, w.pool, table)
 	client := center.New(w.center.Conn)
 	keys := func() []evidence.Key { return w.center.Keys }
 	log := zaptest.NewLogger(w.t, zaptest.Level(zap.ErrorLevel))
