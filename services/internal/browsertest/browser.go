@@ -232,10 +232,10 @@ func (b *Tab) Text(selector string) string {
 	return strings.TrimSpace(do(b, "read "+selector, chromedp.Text(chromedp.CSS(selector))))
 }
 
-// Evaluate runs an expression in the page.
+// Evaluate runs an expression in the page, and waits for a promise that it gives.
 func Evaluate[T any](b *Tab, expression string) T {
 	b.t.Helper()
-	return do(b, "evaluate "+expression, chromedp.Evaluate[T](expression))
+	return do(b, "evaluate "+expression, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
 // Shoot writes screenshots of the page, light and dark, wide and narrow, and
