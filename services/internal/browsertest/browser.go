@@ -21,7 +21,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// ScreenshotsVariable names a folder that gets every screenshot, for looking at.
+// ScreenshotsVariable names a folder that gets a screenshot of every page, for
+// people to look at; without it none is made.
 const ScreenshotsVariable = "LOCKSTEP_SCREENSHOTS"
 
 const (
@@ -53,9 +54,6 @@ func Open(t *testing.T, base string) *Tab {
 	allocated, endBrowser := chromedp.NewExecAllocator(parent, options...)
 	ctx, endTab := chromedp.NewContext(allocated)
 	tab := &Tab{t: t, base: base, ctx: ctx, dir: os.Getenv(ScreenshotsVariable)}
-	if tab.dir == "" {
-		tab.dir = t.TempDir()
-	}
 	if err := chromedp.Do(ctx); err != nil {
 		t.Fatalf("start Chromium, which `tools/setup.sh browser` installs: %v", err)
 	}
@@ -238,24 +236,27 @@ func Evaluate[T any](b *Tab, expression string) T {
 	return do(b, "evaluate "+expression, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
-// Shoot writes screenshots of the page, light and dark, wide and narrow, and
-// fails where a page is wider than its screen.
+// Shoot fails where a page is wider than a narrow screen. With ScreenshotsVariable
+// set it writes screenshots, light and dark, wide and narrow.
 func (b *Tab) Shoot(name string) {
 	b.t.Helper()
-	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int64{wide, narrow} {
-			b.shoot(name, scheme, width)
+	do(b, "make the screen narrow", emulate("", narrow))
+	if over := Evaluate[float64](b, "document.documentElement.scrollWidth") - narrow; over > 0 {
+		b.t.Errorf("%s is %v px wider than a screen of %d px", name, over, narrow)
+	}
+	if b.dir != "" {
+		for _, scheme := range []string{"light", "dark"} {
+			for _, width := range []int64{wide, narrow} {
+				b.shoot(name, scheme, width)
+			}
 		}
 	}
-	do(b, "back to a wide screen", chromedp.Steps(emulate("", wide)))
+	do(b, "back to a wide screen", emulate("", wide))
 }
 
 func (b *Tab) shoot(name, scheme string, width int64) {
 	b.t.Helper()
 	do(b, "look at "+name, emulate(scheme, width))
-	if over := Evaluate[float64](b, "document.documentElement.scrollWidth - window.innerWidth"); over > 0 {
-		b.t.Errorf("%s is %v px wider than a screen of %d px", name, over, width)
-	}
 	shot := do(b, "look at "+name, func(ctx context.Context, t *chromedp.Target) ([]byte, error) {
 		beyond := true
 		got, err := cdp.Call(ctx, t, page.CaptureScreenshot, page.CaptureScreenshotParams{CaptureBeyondViewport: &beyond})

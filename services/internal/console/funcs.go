@@ -108,10 +108,16 @@ func took(from, to time.Time) string {
 		return ""
 	}
 	d := to.Sub(from)
-	if d < 10*time.Second {
-		return d.Round(10 * time.Millisecond).String()
+	switch {
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Seconds(), 'f', 2, 64) + " s"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min %d s", d/time.Minute, d%time.Minute/time.Second)
+	default:
+		return fmt.Sprintf("%d h %d min", d/time.Hour, d%time.Hour/time.Minute)
 	}
-	return d.Round(time.Second).String()
 }
 
 // Word is an enum's value without its type's prefix, "" for UNSPECIFIED, or text as it is.

@@ -51,6 +51,7 @@ func pagePath(path string) string {
 type Filter struct {
 	Fields []Field
 	Clear  string // the page without a filter; "" where there is none
+	Button string // "" for Filter
 }
 
 // Filter makes a filter that has what the request asks for.

@@ -86,6 +86,7 @@ func (p *pages) record(ctx context.Context, r *shell.Request) (shell.View, error
 		Filter: r.Filter(shell.Field{Name: "key", Label: "Key", Help: "32 lower-case hex digits"},
 			shell.Field{Name: "tenant", Label: "Tenant", Kind: shell.Number}, shell.Field{Name: "collection", Label: "Collection"}),
 	}
+	page.Filter.Button = "Show"
 	view := shell.View{Title: "Records"}
 	if page.Key != "" {
 		page.Asked = true

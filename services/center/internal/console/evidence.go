@@ -27,9 +27,10 @@ func (p *pages) evidence(ctx context.Context, r *shell.Request) (shell.View, err
 	if err != nil {
 		return shell.View{}, err
 	}
+	filter := r.Filter(shell.Field{Name: "key", Label: "Is this key in the manifest?", Help: "32 lower-case hex digits"})
+	filter.Button = "Look"
 	return shell.View{Title: "Evidence", Trail: trailOf(&centerv1.Task{TaskId: id}), Data: evidencePage{
-		TaskID: id, Key: key, Header: got.GetHeader(), Reports: got.GetReports(), Included: got.GetIncluded(), Absent: got.GetAbsent(),
-		Filter: r.Filter(shell.Field{Name: "key", Label: "Is this key in the manifest?", Help: "32 lower-case hex digits"}),
+		TaskID: id, Key: key, Header: got.GetHeader(), Reports: got.GetReports(), Included: got.GetIncluded(), Absent: got.GetAbsent(), Filter: filter,
 	}}, nil
 }
 
