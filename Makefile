@@ -35,7 +35,8 @@ build: ## Build center, consumer and lockstep into .bin/.
 ## Testing
 
 .PHONY: test
-test: setup ## Run every test of every module (TESTFLAGS).
+test: ## Run every test of every module (TESTFLAGS).
+	@tools/setup.sh browser
 	@go test -timeout 15m $(TESTFLAGS) work
 
 .PHONY: check
@@ -62,7 +63,7 @@ check-vuln: $(BIN)/.lint
 
 .PHONY: check-race
 check-race:
-	@tools/setup.sh race
+	@tools/setup.sh race browser
 	@go test -timeout 15m -race -shuffle=on $(TESTFLAGS) work
 
 .PHONY: fence
