@@ -32,7 +32,8 @@ type Config struct {
 	// Name is for people: logs, errors, the console.
 	Name string `koanf:"name"`
 	// Table is schema.table.
-	Table   string  `koanf:"table"`
+	Table string `koanf:"table"`
+	// KeyKind is how keys are spelled and ordered: uuid.
 	KeyKind string  `koanf:"key_kind"`
 	Columns Columns `koanf:"columns"`
 	// Outbox names the changes for ordinary delivery; the center's side only.
@@ -42,25 +43,43 @@ type Config struct {
 // Columns names the host's columns. Content is either one jsonb column or a
 // list of columns that become one object with their names as keys.
 type Columns struct {
-	Key            string   `koanf:"key"`
-	Tenant         string   `koanf:"tenant"`
-	Collection     string   `koanf:"collection"`
-	Revision       string   `koanf:"revision"`
-	Deleted        string   `koanf:"deleted"`
-	SchemaVersion  string   `koanf:"schema_version"`
-	Sequence       string   `koanf:"sequence"`
-	Content        string   `koanf:"content"`
+	// Key identifies a record within its tenant.
+	Key string `koanf:"key"`
+	// Tenant is the owner of a record, an integer.
+	Tenant string `koanf:"tenant"`
+	// Collection is the set a record belongs to; a task is about one.
+	Collection string `koanf:"collection"`
+	// Revision rises with every change of a record; 0 was never kept.
+	Revision string `koanf:"revision"`
+	// Deleted marks a record that is there and deleted.
+	Deleted string `koanf:"deleted"`
+	// SchemaVersion of the content, an integer.
+	SchemaVersion string `koanf:"schema_version"`
+	// Sequence is an integer that is carried along.
+	Sequence string `koanf:"sequence"`
+	// Content is one jsonb column; this or content_columns.
+	Content string `koanf:"content"`
+	// ContentColumns become one object with their names as members.
 	ContentColumns []string `koanf:"content_columns"`
 
-	// The consumer's side only. The evidence columns may be left out.
-	ContentHash       string `koanf:"content_hash"`
+	// ContentHash of the content as it was applied, bytea. This and what follows: the
+	// consumer's side only.
+	ContentHash string `koanf:"content_hash"`
+	// ProjectionVersion rises with every change that Lockstep makes to a row; repairs hold by
+	// it.
 	ProjectionVersion string `koanf:"projection_version"`
-	CreateTime        string `koanf:"create_time"`
-	Retired           string `koanf:"retired"`
-	RetireHold        string `koanf:"retire_hold"`
-	LastEventID       string `koanf:"last_event_id"`
-	ConflictDetail    string `koanf:"conflict_detail"`
-	ProofID           string `koanf:"proof_id"`
+	// CreateTime of the row; one younger than the manifest is never retired.
+	CreateTime string `koanf:"create_time"`
+	// Retired is when a row was retired; NULL while it is live.
+	Retired string `koanf:"retired"`
+	// RetireHold true keeps a row from being retired. Optional, as all that follow.
+	RetireHold string `koanf:"retire_hold"`
+	// LastEventID is what changed the row last.
+	LastEventID string `koanf:"last_event_id"`
+	// ConflictDetail says in words what differed.
+	ConflictDetail string `koanf:"conflict_detail"`
+	// ProofID names the absence proof that a row was retired by.
+	ProofID string `koanf:"proof_id"`
 }
 
 // column is one named column and what it must be.

@@ -21,10 +21,12 @@ type Outbox struct {
 	// are taken in (xid, id) order below the oldest running transaction, so that
 	// one that commits late is not skipped.
 	XID string `koanf:"xid"`
-	// Where the changed record is.
-	Tenant     string `koanf:"tenant"`
+	// Tenant of the changed record.
+	Tenant string `koanf:"tenant"`
+	// Collection of the changed record.
 	Collection string `koanf:"collection"`
-	Key        string `koanf:"key"`
+	// Key of the changed record.
+	Key string `koanf:"key"`
 }
 
 // Mapped says whether there is an outbox.

@@ -23,10 +23,15 @@ var ranks = map[Role]int{RoleViewer: 1, RoleOperator: 2, RoleAdmin: 3}
 
 // OperatorConfig is an operator in the settings, known by the hash of a token.
 type OperatorConfig struct {
-	ID          string  `koanf:"id"`
-	Role        Role    `koanf:"role"`
-	TokenSHA256 string  `koanf:"token_sha256"` // 64 hex digits
-	Tenants     []int64 `koanf:"tenants"`      // none: all
+	// ID is the operator's name, as the audit log shows it.
+	ID string `koanf:"id"`
+	// Role is viewer, operator or admin; each may do what the one before may.
+	Role Role `koanf:"role"`
+	// TokenSHA256 is the hash of the bearer token, 64 hex digits; `lockstep token new` prints
+	// both.
+	TokenSHA256 string `koanf:"token_sha256"`
+	// Tenants the operator may see; none: all.
+	Tenants []int64 `koanf:"tenants"`
 }
 
 // Operator is a verified operator.

@@ -27,17 +27,20 @@ type Config struct {
 
 // Listen holds addresses: "127.0.0.1:7001", port 0 for a free one, or "unix:/path".
 type Listen struct {
+	// GRPC is where the peer and gRPC clients call.
 	GRPC string `koanf:"grpc"`
-	HTTP string `koanf:"http"` // "" for no HTTP side
+	// HTTP is where REST, health and metrics are; "" for none.
+	HTTP string `koanf:"http"`
 }
 
 // Transport says how connections are protected, those that come and those that are made.
 type Transport struct {
 	// Insecure allows plaintext, on loopback and Unix sockets only.
 	Insecure bool `koanf:"insecure"`
-	// CertFile and KeyFile are this service's certificate, as a server and as a client.
+	// CertFile is this service's certificate, as a server and as a client, in PEM.
 	CertFile string `koanf:"cert_file"`
-	KeyFile  string `koanf:"key_file"`
+	// KeyFile is the certificate's private key, in PEM.
+	KeyFile string `koanf:"key_file"`
 	// ClientCAFile makes the gRPC server ask for and verify client certificates.
 	ClientCAFile string `koanf:"client_ca_file"`
 	// CAFile verifies the peers this service calls; "" is the system's roots.

@@ -15,11 +15,15 @@ import (
 
 // Delivery sends records that changed, as the outbox of the dataset names them.
 type Delivery struct {
-	Enabled     bool          `koanf:"enabled"`
-	Timeout     time.Duration `koanf:"timeout"` // of one attempt
-	MaxAttempts int           `koanf:"max_attempts"`
-	Backoff     Backoff       `koanf:"backoff"`
-	Workers     int           `koanf:"workers"`
+	// Enabled sends the changes that dataset.outbox names.
+	Enabled bool `koanf:"enabled"`
+	// Timeout of one attempt.
+	Timeout time.Duration `koanf:"timeout"`
+	// MaxAttempts before a delivery has failed and waits for an operator.
+	MaxAttempts int     `koanf:"max_attempts"`
+	Backoff     Backoff `koanf:"backoff"`
+	// Workers that send at the same time.
+	Workers int `koanf:"workers"`
 	// Retention of deliveries that ended well; 0 keeps them. Failed ones stay.
 	Retention time.Duration `koanf:"retention"`
 }

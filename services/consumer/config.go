@@ -18,18 +18,20 @@ type Config struct {
 
 	Log serve.Log `koanf:"log"`
 
-	// AppKey is the consumer's own identity; KeyFile holds its private key,
-	// TrustFile the public keys of its center.
-	AppKey    string `koanf:"app_key"`
-	KeyFile   string `koanf:"key_file"`
+	// AppKey is the consumer's own identity.
+	AppKey string `koanf:"app_key"`
+	// KeyFile holds its private key, of mode 0600; made by `lockstep keygen`.
+	KeyFile string `koanf:"key_file"`
+	// TrustFile holds the public keys of its center.
 	TrustFile string `koanf:"trust_file"`
 	// SourceAppKey is the one center whose instructions are accepted and whose
 	// words are believed.
 	SourceAppKey string                    `koanf:"source_app_key"`
 	Operators    []identity.OperatorConfig `koanf:"operators"`
 
-	Center  Center         `koanf:"center"`
-	Store   Database       `koanf:"store"`
+	Center Center   `koanf:"center"`
+	Store  Database `koanf:"store"`
+	// Migrate applies the migrations at the start; else `consumer migrate` does.
 	Migrate bool           `koanf:"migrate"`
 	Dataset dataset.Config `koanf:"dataset"`
 
@@ -40,48 +42,72 @@ type Config struct {
 	Metrics Metrics        `koanf:"metrics"`
 	Tracing tracing.Config `koanf:"tracing"`
 
-	Lease                time.Duration `koanf:"lease"`
-	StallLimit           time.Duration `koanf:"stall_limit"`
-	MaxRepairRetries     int           `koanf:"max_repair_retries"`
-	MaxPendingExtras     int           `koanf:"max_pending_extras"`
-	MaxRetirePercent     int           `koanf:"max_retire_percent"`
-	SnapshotMaxAge       time.Duration `koanf:"snapshot_max_age"`
-	MaxErrorItems        int           `koanf:"max_error_items"`
-	MaxErrorChars        int           `koanf:"max_error_chars"`
-	MaxWorkPerScan       int           `koanf:"max_work_per_scan"`
-	ProgressReportRounds int           `koanf:"progress_report_rounds"`
-	Backoff              Backoff       `koanf:"backoff"`
-	MaxRetries           int           `koanf:"max_retries"`
-	ScanInterval         time.Duration `koanf:"scan_interval"`
-	ScanInitialDelay     time.Duration `koanf:"scan_initial_delay"`
-	VerifyContent        bool          `koanf:"verify_content"`
+	// Lease of a claim on work, renewed about each third of it.
+	Lease time.Duration `koanf:"lease"`
+	// StallLimit is how long a worker may make no progress before its claim is no longer
+	// renewed.
+	StallLimit time.Duration `koanf:"stall_limit"`
+	// MaxRepairRetries of a row that changes while it is mended; then RETRIES_EXHAUSTED.
+	MaxRepairRetries int `koanf:"max_repair_retries"`
+	// MaxPendingExtras: with more rows that only the consumer has, none is retired
+	// (EXTRAS_LIMIT).
+	MaxPendingExtras int `koanf:"max_pending_extras"`
+	// MaxRetirePercent of the image; beyond it none is retired (RETIRE_BREAKER).
+	MaxRetirePercent int `koanf:"max_retire_percent"`
+	// SnapshotMaxAge of a signed record or absence proof when it is applied.
+	SnapshotMaxAge time.Duration `koanf:"snapshot_max_age"`
+	// MaxErrorItems that a report names.
+	MaxErrorItems int `koanf:"max_error_items"`
+	// MaxErrorChars of all items of a report together.
+	MaxErrorChars int `koanf:"max_error_chars"`
+	// MaxWorkPerScan is how many tasks one look for work takes on.
+	MaxWorkPerScan int `koanf:"max_work_per_scan"`
+	// ProgressReportRounds of 64 pages between two progress reports.
+	ProgressReportRounds int     `koanf:"progress_report_rounds"`
+	Backoff              Backoff `koanf:"backoff"`
+	// MaxRetries of a round that failed; then the work is parked until a newer attempt.
+	MaxRetries int `koanf:"max_retries"`
+	// ScanInterval between two looks for work that nothing announced.
+	ScanInterval time.Duration `koanf:"scan_interval"`
+	// ScanInitialDelay before the first look, so that a start is not also a burst.
+	ScanInitialDelay time.Duration `koanf:"scan_initial_delay"`
+	// VerifyContent hashes the stored content anew instead of believing content_hash: it finds
+	// content that was changed behind its hash, and costs a read of all of it.
+	VerifyContent bool `koanf:"verify_content"`
 	// Retention of the outcomes of ended work; 0 keeps them for ever.
 	Retention time.Duration `koanf:"retention"`
 }
 
 // Center is where the source answers.
 type Center struct {
+	// Address is host:port of the center's gRPC side.
 	Address string `koanf:"address"`
 }
 
 // Database is the host's: the projection and Lockstep's own tables beside it,
 // because a repair and its ledger row are one transaction.
 type Database struct {
+	// DSN is a connection string or URL as libpq takes it; passfile=… keeps the password out
+	// of it.
 	DSN string `koanf:"dsn"`
 	// MigrateDSN is used to apply migrations, by a role that may; DSN where empty.
 	MigrateDSN string `koanf:"migrate_dsn"`
-	MaxConns   int32  `koanf:"max_conns"`
+	// MaxConns is the most connections of the reconciling side of one process.
+	MaxConns int32 `koanf:"max_conns"`
 }
 
 // Execution switches the work on accepted instructions.
 type Execution struct {
+	// Enabled works on accepted instructions. Off by default: they are accepted and wait.
 	Enabled bool `koanf:"enabled"`
 }
 
 // Backoff of failed rounds and unacknowledged reports.
 type Backoff struct {
+	// Base is the wait after the first failure; it doubles, with jitter.
 	Base time.Duration `koanf:"base"`
-	Cap  time.Duration `koanf:"cap"`
+	// Cap is the longest wait.
+	Cap time.Duration `koanf:"cap"`
 }
 
 func defaults() *Config {

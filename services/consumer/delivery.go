@@ -10,6 +10,7 @@ import (
 
 // Delivery switches ordinary delivery: the snapshots that the center pushes.
 type Delivery struct {
+	// Enabled accepts the snapshots that the center pushes between two reconciles.
 	Enabled bool `koanf:"enabled"`
 }
 

@@ -18,10 +18,12 @@ import (
 // Dependent says which scopes of a projection depend on a reconciled record:
 // those that its content names.
 type Dependent struct {
+	// Projection that is refreshed.
 	Projection string `koanf:"projection"`
-	// ID and Month are where the scope stands in a record's content: names of
-	// members, from the outside in, parted by dots.
-	ID    string `koanf:"id"`
+	// ID is where the scope's id stands in a record's content: names of members, from the
+	// outside in, parted by dots.
+	ID string `koanf:"id"`
+	// Month is where the scope's month stands, likewise.
 	Month string `koanf:"month"`
 	// Payload writes a request for scopes in the projection's own JSON.
 	Payload func([]Scope) ([]byte, error) `koanf:"-"`

@@ -31,12 +31,15 @@ type Settings struct {
 
 // KickSettings are the figures of the wake-ups.
 type KickSettings struct {
-	// Enabled is the master switch, Admission the one for new wake-ups only.
-	Enabled   bool `koanf:"enabled"`
+	// Enabled is the master switch of the wake-ups.
+	Enabled bool `koanf:"enabled"`
+	// Admission lets new wake-ups in; off, those that wait still run.
 	Admission bool `koanf:"admission"`
-	Workers   int  `koanf:"workers"`
-	// Queue is how many buckets may wait for a worker, Bucket how many tasks in one bucket.
-	Queue  int `koanf:"queue"`
+	// Workers that take wake-ups.
+	Workers int `koanf:"workers"`
+	// Queue is how many buckets may wait for a worker.
+	Queue int `koanf:"queue"`
+	// Bucket is how many tasks fit into one bucket.
 	Bucket int `koanf:"bucket"`
 	// RoundBudget is looked at before the next task is taken; it never interrupts one.
 	RoundBudget time.Duration `koanf:"round_budget"`
@@ -46,8 +49,10 @@ type KickSettings struct {
 
 // Stage lets the wake-ups of one projection through.
 type Stage struct {
+	// Enabled lets the projection's wake-ups through.
 	Enabled bool `koanf:"enabled"`
-	Grey    int  `koanf:"grey"` // percent of tasks, by a stable hash of their id
+	// Grey is the percentage of tasks let through, by a stable hash of their id.
+	Grey int `koanf:"grey"`
 }
 
 // Bounds, and why.
