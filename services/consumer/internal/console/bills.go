@@ -191,7 +191,7 @@ func (p *pages) stations(ctx context.Context, r *shell.Request) (shell.View, err
 type scores struct {
 	kept
 
-	Fields []shell.Field
+	Filter shell.Filter
 	Score  *consumerv1.GetScoreResponse
 }
 
@@ -208,10 +208,10 @@ func (p *pages) scores(ctx context.Context, r *shell.Request) (shell.View, error
 	if period < 0 || period > math.MaxInt32 {
 		return shell.View{}, fault.New(fault.InvalidArgument, "a month is needed").WithField("period", "is yyyyMM")
 	}
-	page := scores{Fields: shell.Filled(r, []shell.Field{
-		{Name: "candidate", Label: "Candidate", Kind: shell.Number, Required: true},
-		{Name: "period", Label: "Period, as yyyyMM", Kind: shell.Number, Required: true},
-	})}
+	page := scores{Filter: r.Filter(
+		shell.Field{Name: "candidate", Label: "Candidate", Kind: shell.Number, Required: true},
+		shell.Field{Name: "period", Label: "Period, as yyyyMM", Kind: shell.Number, Required: true})}
+	page.Filter.Button = "Show"
 	if candidate != 0 || period != 0 {
 		page.Score, err = p.refresh.GetScore(ctx, &consumerv1.GetScoreRequest{CandidateId: candidate, Period: int32(period)})
 		if err := page.or(err); err != nil {

@@ -177,7 +177,7 @@ func (p *pages) restore(ctx context.Context, r *shell.Request) (shell.Done, erro
 }
 
 type record struct {
-	Fields []shell.Field
+	Filter shell.Filter
 	Asked  bool
 	// Elsewhere: the key belongs to another collection than the one asked for.
 	Elsewhere bool
@@ -196,7 +196,8 @@ func (p *pages) record(ctx context.Context, r *shell.Request) (shell.View, error
 	}
 	tenant, inside := tenantField(), collectionField()
 	tenant.Required, inside.Required = true, true
-	page := record{Fields: shell.Filled(r, []shell.Field{tenant, inside, {Name: "key", Label: "Key", Required: true}})}
+	page := record{Filter: r.Filter(tenant, inside, shell.Field{Name: "key", Label: "Key", Required: true})}
+	page.Filter.Button = "Explain"
 	view := shell.View{Title: "Record"}
 	if at.tenant == 0 || at.collection == "" || r.Value("key") == "" {
 		view.Data = page
