@@ -42,7 +42,7 @@ func SealAbsence(s *evidence.Signer, d *protocol.Absence) (evidence.Envelope, er
 		At: coordinatesToProto(d.At), Key: d.Key, ExpectedRevision: d.ExpectedRevision, Nonce: d.Nonce,
 		ProofId: d.ProofID, IssuedAt: timeToProto(d.IssuedAt), ManifestId: d.ManifestID,
 		ManifestRoot: d.ManifestRoot[:], RowCount: d.Evidence.Size,
-		Left: neighbourToProto(d.Evidence.Left), Right: neighbourToProto(d.Evidence.Right),
+		Left: NeighbourToProto(d.Evidence.Left), Right: NeighbourToProto(d.Evidence.Right),
 	})
 }
 
@@ -92,7 +92,8 @@ func OpenUndecidable(env evidence.Envelope, keys []evidence.Key) (*protocol.Unde
 	return d, nil
 }
 
-func neighbourToProto(n *evidence.Neighbour) *evidencev1.Neighbour {
+// NeighbourToProto gives the wire form of a proved row; nil for none.
+func NeighbourToProto(n *evidence.Neighbour) *evidencev1.Neighbour {
 	if n == nil {
 		return nil
 	}
@@ -106,6 +107,14 @@ func neighbourToProto(n *evidence.Neighbour) *evidencev1.Neighbour {
 		m.Path = append(m.Path, n.Path[i][:])
 	}
 	return m
+}
+
+// NeighbourFromProto reads the wire form; nil for none. What it states is
+// parsed, not verified.
+func NeighbourFromProto(m *evidencev1.Neighbour) (*evidence.Neighbour, error) {
+	var p fields
+	n := p.neighbour("neighbour", m)
+	return n, p.err
 }
 
 func (p *fields) neighbour(field string, m *evidencev1.Neighbour) *evidence.Neighbour {

@@ -128,7 +128,8 @@ func run(ctx context.Context, cfg *Config) error {
 	s := &system{cfg: cfg, log: log, identities: who, databases: db, targets: targets, kicks: newKicks(), policy: cfg.policy(), traces: traces, now: time.Now}
 	materialiser := s.materialiser()
 	reader := manifest.NewReader(db.frozen, cfg.PageSize)
-	operators, consumers, registry := s.operators(ctx), s.consumers(reader), serve.NewRegistry()
+	reader.PageBytes = cfg.PageBytes
+	operators, consumers, registry := s.operators(ctx, reader), s.consumers(reader), serve.NewRegistry()
 	loops, err := s.loops(materialiser, s.dispatcher(), s.sweeper(materialiser))
 	if err != nil {
 		return err
@@ -163,8 +164,9 @@ func (s *system) materialiser() *manifest.Materialiser {
 	cfg := s.cfg
 	return &manifest.Materialiser{
 		Store: s.store, Frozen: s.frozen, Source: s.source, Signer: s.signer, Log: s.log, AppKey: cfg.AppKey, Worker: workerName(),
-		Limits:     manifest.Limits{MaxRows: int64(cfg.MaxRows), MaxPages: int64(cfg.MaxPages), PageSize: int64(cfg.PageSize), PageRows: cfg.PageRows},
-		Policy:     s.policy,
+		Limits:  manifest.Limits{MaxRows: int64(cfg.MaxRows), MaxPages: int64(cfg.MaxPages), PageSize: int64(cfg.PageSize), PageRows: cfg.PageRows},
+		Policy:  s.policy,
+		Readers: cfg.readers(), Rate: s.sourceRate, Guard: s.sourceGuard,
 		StallLimit: cfg.StallLimit, Now: s.now, Tracer: s.traces.Tracer(), Ready: s.kicks.dispatch.Wake,
 	}
 }
@@ -200,10 +202,10 @@ func (s *system) consumers(reader *manifest.Reader) *reconcile.Server {
 }
 
 // operators make, watch and cancel tasks, and decide on grants.
-func (s *system) operators(ctx context.Context) *admin.Server {
+func (s *system) operators(ctx context.Context, reader *manifest.Reader) *admin.Server {
 	return &admin.Server{
 		Store: s.store, Policy: s.policy, Targets: s.targets.Addresses(), Dispatching: s.cfg.Dispatch.Enabled, Wake: s.kicks.wake,
-		Source: s.source, Delivering: s.cfg.Delivery.Enabled, WakeDelivery: s.kicks.deliver.Wake, Stopping: ctx.Done(),
+		Source: s.source, Reader: reader, Delivering: s.cfg.Delivery.Enabled, WakeDelivery: s.kicks.deliver.Wake, Stopping: ctx.Done(),
 		Grants: &grant.Keeper{Store: s.store, Wake: s.kicks.wake},
 		Creator: &create.Creator{
 			Store: s.store, MaxTasks: s.cfg.MaxTasksPerRun, Oversize: oversize(s.cfg, s.source), Elsewhere: elsewhere(s.source),

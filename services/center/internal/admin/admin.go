@@ -16,6 +16,7 @@ import (
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	"lockstep.dev/services/center/internal/create"
 	"lockstep.dev/services/center/internal/grant"
+	"lockstep.dev/services/center/internal/manifest"
 	"lockstep.dev/services/center/internal/source"
 	"lockstep.dev/services/center/internal/store"
 	"lockstep.dev/services/center/internal/task"
@@ -36,6 +37,8 @@ type Server struct {
 	Wake func()
 	// Source shows records as they are now.
 	Source *source.Source
+	// Reader finds records in frozen manifests.
+	Reader *manifest.Reader
 	// Delivering: ordinary delivery is on. WakeDelivery is called after a replay.
 	Delivering   bool
 	WakeDelivery func()

@@ -15,7 +15,8 @@ import (
 // them, which is evidence that it is not.
 type Place struct {
 	Present bool
-	Absence evidence.Absence // where Present is false; verified against the root
+	Row     *evidence.Neighbour // where Present is true; verified against the root
+	Absence evidence.Absence    // where Present is false; verified against the root
 }
 
 // seeker finds the places of the keys of one call.
@@ -122,7 +123,11 @@ func (s *seeker) within(p *openPage, keys []string) error {
 			return 0
 		})
 		if found {
-			s.places[key] = Place{Present: true}
+			row := s.neighbour(p, at)
+			if !evidence.VerifyInclusion(evidence.LeafHash(&row.Row), row.Index, uint64(s.tk.RowCount), row.Path, s.tk.ManifestRoot) { //nolint:gosec // a count
+				return damaged(s.tk)
+			}
+			s.places[key] = Place{Present: true, Row: row}
 			continue
 		}
 		var left, right *evidence.Neighbour

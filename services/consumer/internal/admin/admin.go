@@ -2,8 +2,8 @@
 //
 // Reads write nothing. What belongs to a tenant outside the operator's list
 // reads as not found and is absent from lists. Every change is audited in its
-// own transaction. No answer holds a claim token or key material, and none but
-// ExplainRecord's holds content.
+// own transaction. No answer holds a claim token or key material, and only those
+// of ExplainRecord and ListEvidence hold content.
 package admin
 
 import (
