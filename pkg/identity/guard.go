@@ -81,9 +81,12 @@ func NewGuard(self string, trust *Trust, configs []OperatorConfig, rules map[str
 	return &Guard{
 		self: self, trust: trust, operators: known, rules: maps.Clone(rules),
 		codec:   serverCodec{CodecV2: protoCodec(), received: &sync.Map{}},
-		buckets: newBuckets(), now: time.Now,
+		buckets: newBuckets(DefaultRates()), now: time.Now,
 	}, nil
 }
+
+// Limit gives the guard other rates than DefaultRates, before it serves.
+func (g *Guard) Limit(rates Rates) { g.buckets = newBuckets(rates) }
 
 // ServerOptions make a server ask the guard before every call. They hold the one
 // outermost interceptor of a server; what comes before the guard's check is

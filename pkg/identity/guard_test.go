@@ -3,6 +3,7 @@ package identity
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -74,7 +75,7 @@ func TestTooManyCallsOfOneCallerAreRefused(t *testing.T) {
 	w := setup(t)
 	client := w.dial(t)
 	ann := metadata.AppendToOutgoingContext(t.Context(), OperatorTokenKey, "ann's token")
-	for i := range operatorBurst {
+	for i := range 60 { // three seconds of them at once
 		if _, err := client.EmptyCall(ann, &pb.Empty{}); err != nil {
 			t.Fatalf("call %d: %v", i, err)
 		}
@@ -86,6 +87,32 @@ func TestTooManyCallsOfOneCallerAreRefused(t *testing.T) {
 	vic := metadata.AppendToOutgoingContext(t.Context(), OperatorTokenKey, "vic's token")
 	if _, err := client.UnimplementedCall(vic, &pb.Empty{}); err != nil {
 		t.Errorf("another caller is refused too: %v", err)
+	}
+}
+
+func TestRates(t *testing.T) {
+	buckets, now := newBuckets(Rates{PeerCallsPerSecond: 2, OperatorCallsPerSecond: 1}), time.Unix(1, 0)
+	for most, caller := range map[int]principal{4: {appKey: "svc-hall"}, 3: {operator: Operator{ID: "ann"}}} {
+		n := 0
+		for buckets.allow(caller, now) {
+			n++
+		}
+		if n != most {
+			t.Errorf("%s may call %d times at once, want %d", caller.name(), n, most)
+		}
+		if !buckets.allow(caller, now.Add(time.Second)) {
+			t.Errorf("%s may not call a second later", caller.name())
+		}
+	}
+	for rates, problem := range map[Rates]string{
+		DefaultRates():   "",
+		{0, 20}:          "peer_calls_per_second",
+		{500, -1}:        "operator_calls_per_second",
+		{500, 2_000_000}: "operator_calls_per_second",
+	} {
+		if err := rates.Validate(); (err == nil) != (problem == "") || err != nil && !strings.Contains(err.Error(), problem) {
+			t.Errorf("%+v: %v", rates, err)
+		}
 	}
 }
 

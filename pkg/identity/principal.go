@@ -2,6 +2,8 @@ package identity
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -71,33 +73,62 @@ func recordPrincipal(ctx context.Context, p principal) {
 	}
 }
 
-// What a caller may do in the long run and at once. A service fetches a page set
-// at a time, a person clicks; both stay far below this.
+// Rates are the calls that a caller may make in a second in the long run. A
+// service fetches a page set at a time, a person clicks; both stay far below
+// the defaults.
+type Rates struct {
+	// PeerCallsPerSecond of each service, twice as many at once.
+	PeerCallsPerSecond int `koanf:"peer_calls_per_second"`
+	// OperatorCallsPerSecond of each operator, three times as many at once.
+	OperatorCallsPerSecond int `koanf:"operator_calls_per_second"`
+}
+
+// DefaultRates are those of a guard that is told no others.
+func DefaultRates() Rates { return Rates{PeerCallsPerSecond: 500, OperatorCallsPerSecond: 20} }
+
 const (
-	peerRate      rate.Limit = 500
-	peerBurst                = 1000
-	operatorRate  rate.Limit = 20
-	operatorBurst            = 60
+	peerBurst     = 2
+	operatorBurst = 3
+	// mostCalls: above it a bound is none.
+	mostCalls = 1_000_000
 )
+
+// Validate tells everything that is wrong.
+func (r Rates) Validate() error {
+	var problems []error
+	for _, rate := range []struct {
+		name  string
+		calls int
+	}{{"peer_calls_per_second", r.PeerCallsPerSecond}, {"operator_calls_per_second", r.OperatorCallsPerSecond}} {
+		if rate.calls < 1 || rate.calls > mostCalls {
+			problems = append(problems, fmt.Errorf("%s is 1 to %d, not %d", rate.name, mostCalls, rate.calls))
+		}
+	}
+	return errors.Join(problems...)
+}
 
 // buckets holds one token bucket a verified caller; their number is that of the
 // trust store's apps and the settings' operators.
 type buckets struct {
+	rates  Rates
 	mu     sync.Mutex
 	byName map[string]*rate.Limiter
 }
 
-func newBuckets() *buckets { return &buckets{byName: map[string]*rate.Limiter{}} }
+func newBuckets(rates Rates) *buckets {
+	return &buckets{rates: rates, byName: map[string]*rate.Limiter{}}
+}
 
 func (b *buckets) allow(p principal, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	bucket, ok := b.byName[p.name()]
 	if !ok {
-		bucket = rate.NewLimiter(operatorRate, operatorBurst)
+		calls, burst := b.rates.OperatorCallsPerSecond, operatorBurst
 		if p.appKey != "" {
-			bucket = rate.NewLimiter(peerRate, peerBurst)
+			calls, burst = b.rates.PeerCallsPerSecond, peerBurst
 		}
+		bucket = rate.NewLimiter(rate.Limit(calls), burst*calls)
 		b.byName[p.name()] = bucket
 	}
 	return bucket.AllowN(now, 1)

@@ -8,8 +8,10 @@ import (
 	"lockstep.dev/pkg/dataset"
 	"lockstep.dev/pkg/identity"
 	"lockstep.dev/pkg/serve"
+	"lockstep.dev/services/center/internal/manifest"
 	"lockstep.dev/services/center/internal/schedule"
 	"lockstep.dev/services/center/internal/task"
+	"lockstep.dev/services/internal/load"
 	"lockstep.dev/services/internal/tracing"
 )
 
@@ -44,6 +46,13 @@ type Config struct {
 	MaxRows  int `koanf:"max_rows"`
 	MaxPages int `koanf:"max_pages"`
 	PageRows int `koanf:"page_rows"`
+	// PageBytes of packed page bodies in one answer; a body has no content.
+	PageBytes int `koanf:"page_bytes"`
+
+	Materialise Materialise `koanf:"materialise"`
+	Limits      Limits      `koanf:"limits"`
+	// LoadGuard looks at the source before and while a manifest is made.
+	LoadGuard load.Config `koanf:"load_guard"`
 
 	MaxTasksPerRun         int           `koanf:"max_tasks_per_run"`
 	Lease                  time.Duration `koanf:"lease"`
@@ -102,7 +111,8 @@ func defaults() *Config {
 		Tracing:  tracing.Defaults(),
 		Store:    Database{MaxConns: 20},
 		Source:   Database{MaxConns: 10},
-		PageSize: 200, MaxRows: 20_000, MaxPages: 200, PageRows: 128,
+		PageSize: 200, MaxRows: 20_000, MaxPages: 200, PageRows: 128, PageBytes: manifest.MaxPageBytes,
+		Limits: Limits{Rates: identity.DefaultRates()}, LoadGuard: load.Defaults(),
 		MaxTasksPerRun: 20, Lease: 900 * time.Second, ClaimLease: 60 * time.Second, StallLimit: 45 * time.Second,
 		MaxDispatchAttempts: 4, DispatchGiveUp: 12 * time.Hour, MaxInFlightPerConsumer: 1,
 		Backoff:       Backoff{Base: 60 * time.Second, Cap: time.Hour},
@@ -130,6 +140,7 @@ func (c *Config) Validate() error {
 	c.checkTimes(&p)
 	c.checkDelivery(&p)
 	c.checkObserved(&p)
+	c.checkLimits(&p)
 	_, err := schedule.Parse(c.Schedule.Cron, c.Schedule.Zone)
 	p.Add("schedule", err)
 	return p.Err()

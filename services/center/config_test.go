@@ -26,7 +26,7 @@ dataset:
   columns: {key: answer_id, tenant: tenant_id, collection: form_id, revision: revision, deleted: deleted, schema_version: version, sequence: seq_no, content: values}
 `
 
-func load(t *testing.T, text string) (*Config, error) {
+func loadText(t *testing.T, text string) (*Config, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "center.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -37,7 +37,7 @@ func load(t *testing.T, text string) (*Config, error) {
 }
 
 func TestConfigDefaults(t *testing.T) {
-	cfg, err := load(t, good)
+	cfg, err := loadText(t, good)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,10 +55,28 @@ func TestConfigDefaults(t *testing.T) {
 	}
 }
 
+// Two manifests and the calls share the source's pool.
+func TestReadersFitIntoThePool(t *testing.T) {
+	for line, want := range map[string]int{
+		"source: {dsn: x, max_conns: 2}":                             1,
+		"source: {dsn: x, max_conns: 5}":                             1,
+		"source: {dsn: x, max_conns: 10}\nmaterialise: {readers: 4}": 4,
+	} {
+		cfg, err := loadText(t, strings.Replace(good, `source: {dsn: "host=/tmp dbname=center"}`, line, 1))
+		if err != nil || cfg.readers() != want {
+			t.Errorf("%s: %d readers, %v", line, cfg.readers(), err)
+		}
+	}
+	cfg, err := loadText(t, good)
+	if got := cfg.readers(); err != nil || got < 1 || got > 4 {
+		t.Errorf("by default: %d readers, %v", got, err)
+	}
+}
+
 func TestConfigFromTheEnvironment(t *testing.T) {
 	t.Setenv("LOCKSTEP_CENTER__DISPATCH__ENABLED", "true")
 	t.Setenv("LOCKSTEP_CENTER__SCAN_INTERVAL", "1s")
-	cfg, err := load(t, good)
+	cfg, err := loadText(t, good)
 	if err != nil || !cfg.Dispatch.Enabled || cfg.ScanInterval != time.Second {
 		t.Errorf("dispatch %t, scan interval %s, %v", cfg.Dispatch.Enabled, cfg.ScanInterval, err)
 	}
@@ -79,17 +97,24 @@ func TestConfigRefuses(t *testing.T) {
 		"backoff.base":               "backoff: {base: 2h}",
 		"scan_interval":              "scan_interval: 0s",
 		"retention":                  "retention: -1h",
+		"page_bytes":                 "page_bytes: 4000000",
+		"materialise.readers":        "materialise: {readers: 5}",
+		"source_rows_per_second":     "limits: {source_rows_per_second: 99}",
+		"peer_calls_per_second":      "limits: {peer_calls_per_second: 0}",
+		"operator_calls_per_second":  "limits: {operator_calls_per_second: -1}",
+		"load_guard":                 "load_guard: {max_active: -1}",
+		"interval":                   "load_guard: {interval: 2m}",
 		"cron":                       `schedule: {cron: "every day"}`,
 		"zone":                       `schedule: {zone: "Nowhere"}`,
 	} {
 		t.Run(setting, func(t *testing.T) {
-			if _, err := load(t, good+line+"\n"); err == nil || !strings.Contains(err.Error(), setting) {
+			if _, err := loadText(t, good+line+"\n"); err == nil || !strings.Contains(err.Error(), setting) {
 				t.Errorf("%s gave %v", line, err)
 			}
 		})
 	}
 	t.Run("everything_that_is_wrong_is_told_at_once", func(t *testing.T) {
-		_, err := load(t, "page_rows: 3\n")
+		_, err := loadText(t, "page_rows: 3\n")
 		for _, setting := range []string{"app_key", "key_file", "trust_file", "store.dsn", "source.dsn", "listen.grpc", "transport", "dataset.table", "page_rows"} {
 			if err == nil || !strings.Contains(err.Error(), setting) {
 				t.Errorf("%s is not told: %v", setting, err)

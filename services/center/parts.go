@@ -33,6 +33,7 @@ import (
 	"lockstep.dev/services/center/internal/sweep"
 	"lockstep.dev/services/center/internal/task"
 	"lockstep.dev/services/internal/auditlog"
+	"lockstep.dev/services/internal/load"
 	"lockstep.dev/services/internal/tracing"
 )
 
@@ -78,6 +79,7 @@ func loadIdentity(cfg *Config) (*identities, error) {
 	if err != nil {
 		return nil, err
 	}
+	guard.Limit(cfg.Limits.Rates)
 	return &identities{key: key, signer: signer, trust: trust, guard: guard}, nil
 }
 
@@ -114,6 +116,8 @@ type databases struct {
 	frozen                *frozen.Store
 	source                *source.Source
 	systems               *records.Systems
+	sourceRate            *load.Rate
+	sourceGuard           *load.Guard
 }
 
 func openDatabases(ctx context.Context, cfg *Config, log *zap.Logger) (_ *databases, err error) {
@@ -146,6 +150,11 @@ func openDatabases(ctx context.Context, cfg *Config, log *zap.Logger) (_ *databa
 	}
 	if db.source, err = source.Open(ctx, db.sourcePool, table, log); err != nil {
 		return nil, err
+	}
+	db.sourceRate = load.NewRate(cfg.Limits.SourceRowsPerSecond)
+	db.source.Limit(db.sourceRate)
+	if db.sourceGuard, err = load.Open(ctx, db.sourcePool, cfg.LoadGuard); err != nil {
+		return nil, fmt.Errorf("source: %w", err)
 	}
 	db.store, db.frozen = store.New(db.storePool), frozen.New(db.storePool)
 	if db.systems, err = records.OpenSystems(ctx, db.frozen, db.source, log); err != nil {

@@ -68,7 +68,7 @@ func New(t testing.TB) *World {
 	w.Keys = []evidence.Key{{ID: "center-1", Public: public}}
 	w.Materialiser = &manifest.Materialiser{
 		Store: w.Store, Frozen: w.Frozen, Source: w.Source, Signer: signer, Log: log,
-		AppKey: Center, Worker: "worker-1", StallLimit: time.Minute, Now: time.Now,
+		AppKey: Center, Worker: "worker-1", StallLimit: time.Minute, Now: time.Now, Readers: 2,
 		Limits: manifest.Limits{MaxRows: 20_000, MaxPages: 200, PageSize: 200, PageRows: PageRows},
 		Policy: task.Policy{MaxAttempts: 4, ClaimLease: time.Minute, BackoffBase: time.Minute, BackoffCap: time.Hour},
 	}

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -17,13 +18,17 @@ import (
 const (
 	MaxIndexEntries = 10_000    // 100 bytes each: about a megabyte
 	MaxPages        = 512       // named in one call
-	maxPageBytes    = 3_500_000 // of page bodies in one answer; a receiver takes 4 MiB
+	MaxPageBytes    = 3_500_000 // of page bodies in one answer; a receiver takes 4 MiB
 	MaxRows         = 500       // of the row-wise API
 )
 
 // Reader serves complete manifests. Its callers have authorised the call and
 // pass the task as just read.
 type Reader struct {
+	// PageBytes of page bodies in one answer, which has one page at least; at
+	// most, and where 0, MaxPageBytes.
+	PageBytes int
+
 	frozen   *frozen.Store
 	pageSize int
 	indexes  indexes
@@ -102,9 +107,9 @@ func (r *Reader) Pages(ctx context.Context, tk *task.Task, numbers []int) (pages
 	if err := checkNumbers(tk, numbers); err != nil {
 		return nil, nil, err
 	}
-	size := 0
+	size, most := 0, cmp.Or(r.PageBytes, MaxPageBytes)
 	err = r.frozen.Pages(ctx, set, numbers, func(page int, body []byte) (bool, error) {
-		if size += len(body); size > maxPageBytes && len(pages) > 0 {
+		if size += len(body); size > most && len(pages) > 0 {
 			return false, nil
 		}
 		pages = append(pages, PackedPage{page, slices.Clone(body)})

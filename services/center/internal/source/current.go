@@ -27,6 +27,9 @@ type Current struct {
 // one statement, from the primary only. Contents are kept up to maxBytes; the
 // first one is kept whatever its size.
 func (s *Source) Current(ctx context.Context, r Range, keys []string, maxBytes int) (*Current, error) {
+	if _, err := s.rate.Take(ctx, len(keys)); err != nil {
+		return nil, err
+	}
 	out := &Current{Rows: map[string]*Row{}, Elsewhere: map[string]bool{}, Twice: map[string]bool{}, LeftOver: map[string]bool{}}
 	// Both statements travel together and are one implicit transaction on one
 	// connection: the identity is that of the server that gave the rows.

@@ -17,6 +17,7 @@ import (
 
 	"lockstep.dev/pkg/dataset"
 	"lockstep.dev/pkg/fault"
+	"lockstep.dev/services/internal/load"
 )
 
 // Source is the mapped table on its own pool.
@@ -24,6 +25,7 @@ type Source struct {
 	pool  *pgxpool.Pool
 	table *dataset.Table
 	sql   statements
+	rate  *load.Rate
 }
 
 // statements are built once: the mapping does not change while the process runs.
@@ -66,6 +68,10 @@ func Open(ctx context.Context, pool *pgxpool.Pool, table *dataset.Table, log *za
 	s.sql.system = system
 	return s, nil
 }
+
+// Limit bounds the current rows that are read; who reads a snapshot keeps to
+// the same rate.
+func (s *Source) Limit(rate *load.Rate) { s.rate = rate }
 
 func build(t *dataset.Table) statements {
 	in := fmt.Sprintf("t.%s = $1::int8 AND t.%s = $2::text::%s", t.Tenant, t.Collection, t.CollectionType())
