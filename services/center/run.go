@@ -129,7 +129,7 @@ func run(ctx context.Context, cfg *Config) error {
 	materialiser := s.materialiser()
 	reader := manifest.NewReader(db.frozen, cfg.PageSize)
 	reader.PageBytes = cfg.PageBytes
-	operators, consumers, registry := s.operators(ctx), s.consumers(reader), serve.NewRegistry()
+	operators, consumers, registry := s.operators(ctx, reader), s.consumers(reader), serve.NewRegistry()
 	loops, err := s.loops(materialiser, s.dispatcher(), s.sweeper(materialiser))
 	if err != nil {
 		return err
@@ -202,10 +202,10 @@ func (s *system) consumers(reader *manifest.Reader) *reconcile.Server {
 }
 
 // operators make, watch and cancel tasks, and decide on grants.
-func (s *system) operators(ctx context.Context) *admin.Server {
+func (s *system) operators(ctx context.Context, reader *manifest.Reader) *admin.Server {
 	return &admin.Server{
 		Store: s.store, Policy: s.policy, Targets: s.targets.Addresses(), Dispatching: s.cfg.Dispatch.Enabled, Wake: s.kicks.wake,
-		Source: s.source, Delivering: s.cfg.Delivery.Enabled, WakeDelivery: s.kicks.deliver.Wake, Stopping: ctx.Done(),
+		Source: s.source, Reader: reader, Delivering: s.cfg.Delivery.Enabled, WakeDelivery: s.kicks.deliver.Wake, Stopping: ctx.Done(),
 		Grants: &grant.Keeper{Store: s.store, Wake: s.kicks.wake},
 		Creator: &create.Creator{
 			Store: s.store, MaxTasks: s.cfg.MaxTasksPerRun, Oversize: oversize(s.cfg, s.source), Elsewhere: elsewhere(s.source),
