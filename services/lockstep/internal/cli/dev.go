@@ -63,6 +63,9 @@ Ready.
             database %s
   files     %s
 
+In a browser, signing in with the token below:
+  %s/console/   %s/console/
+
 For the CLI:
   export LOCKSTEP_CENTER_URL=%s LOCKSTEP_CONSUMER_URL=%s LOCKSTEP_TOKEN=%s
   lockstep task create --consumer %s --all --wait
@@ -78,6 +81,6 @@ With curl:
 
 Ctrl-C stops and removes everything.
 `, at.CenterREST, at.CenterGRPC, at.CenterDSN, at.ConsumerREST, at.ConsumerGRPC, at.ConsumerDSN, at.Dir,
-		at.CenterREST, at.ConsumerREST, at.OperatorToken, at.Consumer, at.Consumer, dev.FirstMonth)
+		at.CenterREST, at.ConsumerREST, at.CenterREST, at.ConsumerREST, at.OperatorToken, at.Consumer, at.Consumer, dev.FirstMonth)
 	return nil
 }
