@@ -9,6 +9,7 @@ import (
 	"lockstep.dev/pkg/serve"
 	"lockstep.dev/services/consumer/internal/store"
 	"lockstep.dev/services/consumer/internal/worker"
+	"lockstep.dev/services/internal/load"
 	"lockstep.dev/services/internal/tracing"
 )
 
@@ -36,8 +37,13 @@ type Config struct {
 	Dataset dataset.Config `koanf:"dataset"`
 
 	Execution Execution `koanf:"execution"`
-	Delivery  Delivery  `koanf:"delivery"`
-	Refresh   Refresh   `koanf:"refresh"`
+	Limits    Limits    `koanf:"limits"`
+	// LoadGuard looks at the store before and while a task is worked; one that finds it busy
+	// gives the task back with its checkpoint.
+	LoadGuard load.Config `koanf:"load_guard"`
+
+	Delivery Delivery `koanf:"delivery"`
+	Refresh  Refresh  `koanf:"refresh"`
 
 	Metrics Metrics        `koanf:"metrics"`
 	Tracing tracing.Config `koanf:"tracing"`
@@ -102,6 +108,12 @@ type Execution struct {
 	Enabled bool `koanf:"enabled"`
 }
 
+// Limits of what is done in a second.
+type Limits struct {
+	// RepairsPerSecond of one process at most, over its whole scan; 0 for no limit.
+	RepairsPerSecond int `koanf:"repairs_per_second"`
+}
+
 // Backoff of failed rounds and unacknowledged reports.
 type Backoff struct {
 	// Base is the wait after the first failure; it doubles, with jitter.
@@ -119,6 +131,7 @@ func defaults() *Config {
 		Backoff: Backoff{Base: 60 * time.Second, Cap: 30 * time.Minute}, MaxRetries: 6,
 		ScanInterval: 30 * time.Second, ScanInitialDelay: 20 * time.Second,
 		Retention: 90 * 24 * time.Hour,
+		LoadGuard: load.Defaults(),
 		Refresh:   refreshDefaults(),
 		Metrics:   Metrics{Interval: figuresInterval},
 		Tracing:   tracing.Defaults(),
@@ -133,8 +146,9 @@ const (
 	maxRetries    = 100
 	maxPerScan    = 1000
 	maxRounds     = 10000
-	minConns      = 4 // two read images; asking ahead, writing and answering share the others
-	leaseConns    = 2 // renewals have a pool of their own
+	maxRate       = 1_000_000 // far above what one process repairs
+	minConns      = 4         // two read images; asking ahead, writing and answering share the others
+	leaseConns    = 2         // renewals have a pool of their own
 	shortestLease = time.Second
 )
 
@@ -151,6 +165,7 @@ func (c *Config) Validate() error {
 	p.Check(c.Store.DSN != "", "store.dsn is missing")
 	p.Check(c.Store.MaxConns >= minConns, "store.max_conns is at least %d", minConns)
 	p.Add("dataset", c.Dataset.Validate(dataset.Consumer))
+	p.Add("load_guard", c.LoadGuard.Validate())
 	p.Add("refresh", c.Refresh.Validate())
 	c.checkSizes(&p)
 	c.checkTimes(&p)
@@ -162,6 +177,7 @@ func (c *Config) checkSizes(p *config.Problems) {
 	within := func(name string, value, least, most int) {
 		p.Check(value >= least && value <= most, "%s is %d to %d, not %d", name, least, most, value)
 	}
+	within("limits.repairs_per_second", c.Limits.RepairsPerSecond, 0, maxRate)
 	within("max_repair_retries", c.MaxRepairRetries, 0, maxRetries)
 	within("max_pending_extras", c.MaxPendingExtras, 0, maxExtras)
 	within("max_retire_percent", c.MaxRetirePercent, 0, 100)

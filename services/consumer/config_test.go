@@ -38,7 +38,7 @@ dataset:
     retired: retired_at
 `
 
-func load(t *testing.T, text string) (*Config, error) {
+func loaded(t *testing.T, text string) (*Config, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "consumer.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -50,7 +50,7 @@ func load(t *testing.T, text string) (*Config, error) {
 
 func TestConfig(t *testing.T) {
 	t.Run("the defaults are the delivery form", func(t *testing.T) {
-		cfg, err := load(t, good)
+		cfg, err := loaded(t, good)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,18 +63,18 @@ func TestConfig(t *testing.T) {
 	})
 	t.Run("the environment has the last word", func(t *testing.T) {
 		t.Setenv("LOCKSTEP_CONSUMER__EXECUTION__ENABLED", "true")
-		cfg, err := load(t, good)
+		cfg, err := loaded(t, good)
 		if err != nil || !cfg.Execution.Enabled {
 			t.Errorf("%v, %v", cfg.Execution, err)
 		}
 	})
 	t.Run("an unknown setting is refused by its name", func(t *testing.T) {
-		if _, err := load(t, good+"max_retry: 5\n"); err == nil || !strings.Contains(err.Error(), "max_retry") {
+		if _, err := loaded(t, good+"max_retry: 5\n"); err == nil || !strings.Contains(err.Error(), "max_retry") {
 			t.Error(err)
 		}
 	})
 	t.Run("everything that is missing is told at once", func(t *testing.T) {
-		_, err := load(t, "{}")
+		_, err := loaded(t, "{}")
 		for _, want := range []string{
 			"app_key is missing", "source_app_key is missing", "key_file is missing", "trust_file is missing",
 			"center.address is missing", "store.dsn is missing", "listen.grpc is missing", "dataset",
@@ -85,13 +85,15 @@ func TestConfig(t *testing.T) {
 		}
 	})
 	t.Run("everything impossible is told at once", func(t *testing.T) {
-		_, err := load(t, strings.Replace(good, "source_app_key: center", "source_app_key: hall", 1)+`
+		_, err := loaded(t, strings.Replace(good, "source_app_key: center", "source_app_key: hall", 1)+`
 lease: 30s
 stall_limit: 60s
 scan_interval: 10s
 scan_initial_delay: -1s
 snapshot_max_age: 0s
 max_repair_retries: -1
+limits: {repairs_per_second: -1}
+load_guard: {max_active: -1}
 max_pending_extras: 501
 max_retire_percent: 101
 max_error_items: -1
@@ -103,7 +105,7 @@ backoff: {base: 2h, cap: 1h}
 `)
 		for _, want := range []string{
 			"own app_key", "stall_limit 1m0s is not below lease", "scan_interval 10s is not below a third", "scan_initial_delay",
-			"snapshot_max_age", "max_repair_retries", "max_pending_extras", "max_retire_percent", "max_error_items", "max_work_per_scan",
+			"snapshot_max_age", "limits.repairs_per_second", "load_guard", "max_repair_retries", "max_pending_extras", "max_retire_percent", "max_error_items", "max_work_per_scan",
 			"progress_report_rounds", "max_retries", "retention", "backoff.base",
 		} {
 			if err == nil || !strings.Contains(err.Error(), want) {

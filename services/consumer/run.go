@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -34,6 +36,7 @@ import (
 	"lockstep.dev/services/consumer/internal/report"
 	"lockstep.dev/services/consumer/internal/store"
 	"lockstep.dev/services/consumer/internal/worker"
+	"lockstep.dev/services/internal/load"
 	"lockstep.dev/services/internal/version"
 )
 
@@ -103,6 +106,11 @@ func run(ctx context.Context, cfg *Config) error {
 	if err != nil {
 		return err
 	}
+	if os.Getenv("GOGC") == "" {
+		// What lives is small beside what a scan goes through; half of it as head room
+		// keeps the process below 64 MB for a few percent of its time.
+		debug.SetGCPercent(50)
+	}
 	log.Info("consumer starts", zap.String("version", version.Version), zap.String("app_key", cfg.AppKey))
 	if cfg.Migrate {
 		if err := migrate(ctx, cfg); err != nil {
@@ -158,6 +166,10 @@ func run(ctx context.Context, cfg *Config) error {
 	if err := awaitDatabase(ctx, log, pool); err != nil {
 		return err
 	}
+	busy, err := load.Open(ctx, pool, cfg.LoadGuard)
+	if err != nil {
+		return err
+	}
 	table, err := dataset.Resolve(ctx, pool, cfg.Dataset, dataset.Consumer)
 	if err != nil {
 		return err
@@ -198,12 +210,12 @@ func run(ctx context.Context, cfg *Config) error {
 	// Work.
 	w := worker.New(worker.Worker{
 		Name: workerName(), Self: cfg.AppKey, Store: st, Center: source, Projection: rows, SourceKeys: sourceKeys,
-		Set: cfg.workerSettings(), Now: now, Log: log, Tracer: traces.Tracer(), Withheld: counts.withholding,
+		Set: cfg.workerSettings(), Now: now, Log: log, Tracer: traces.Tracer(), Withheld: counts.withholding, Guard: busy,
 		Repairer: &repair.Repairer{
 			Self: cfg.AppKey, Center: source, Store: st, Projection: rows, SourceKeys: sourceKeys,
 			Now: now, NewNonce: nonce, Log: log, MaxRetries: cfg.MaxRepairRetries, MaxAge: cfg.SnapshotMaxAge,
 			MaxExtras: cfg.MaxPendingExtras, MaxRetirePercent: cfg.MaxRetirePercent, Content: cfg.VerifyContent,
-			Changed: refreshes.changed(),
+			Limit: repair.NewLimit(cfg.Limits.RepairsPerSecond), Changed: refreshes.changed(),
 		},
 		Reporter: &report.Reporter{
 			Self: cfg.AppKey, Signer: signer, Center: source, Now: now, MaxItems: cfg.MaxErrorItems, MaxChars: cfg.MaxErrorChars,

@@ -48,19 +48,27 @@ func (r *Repairer) Ask(ctx context.Context, t *Task, diffs []lockstep.Difference
 	if len(wanted) == 0 {
 		return take(a)
 	}
+	allowed := 0
 	for ; len(wanted) > 0; a = new(Asked) {
-		a.words = make(map[string]*word, len(wanted))
+		if allowed == 0 {
+			if allowed, err = r.Limit.take(ctx, t, len(wanted)); err != nil {
+				return err
+			}
+		}
+		n := min(allowed, len(wanted))
+		a.words = make(map[string]*word, n)
 		var rest []*row
-		if rest, a.err = r.askSome(ctx, t, wanted, a.words); a.err != nil {
+		if rest, a.err = r.askSome(ctx, t, wanted[:n:n], a.words); a.err != nil {
 			a.rows = wanted
 			return errors.Join(take(a), a.err)
 		}
-		for _, d := range wanted {
+		for _, d := range wanted[:n] {
 			if a.words[d.key] != nil {
 				a.rows = append(a.rows, d)
 			}
 		}
-		wanted = rest
+		allowed -= len(a.rows)
+		wanted = append(rest, wanted[n:]...)
 		if err := take(a); err != nil {
 			return err
 		}

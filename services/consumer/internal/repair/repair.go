@@ -61,6 +61,9 @@ type Repairer struct {
 	MaxRetirePercent int
 	// Content: local hashes are recomputed from the content.
 	Content bool
+	// Limit holds back what a scan repairs; a row that is tried again, and what is
+	// retired in the end, is not held back.
+	Limit *Limit
 	// Changed, if set, is told of every repair and retirement, in its transaction.
 	Changed Changed
 }
@@ -76,6 +79,7 @@ type Task struct {
 
 	// recordBytes is what the last answers took a record.
 	recordBytes atomic.Int64
+	limited     atomic.Bool
 }
 
 func (t *Task) scope() projection.Scope {

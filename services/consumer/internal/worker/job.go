@@ -42,7 +42,8 @@ type job struct {
 	metered int64 // bytes of meter that saved holds
 	fetched int64 // records of task that saved holds
 	told    time.Time
-	rounds  int // since the center was told
+	waits   fault.Reason // told with it
+	rounds  int          // since the center was told
 }
 
 func newJob(w *Worker, ctx context.Context, c claim.Claim, row *store.Work) *job {
@@ -97,6 +98,10 @@ func (e *hopelessError) Unwrap() error { return e.err }
 // back with its checkpoint.
 var errStopping = errors.New("stopping")
 
+// errBusy: the host's database has enough to do; the row is given back with its
+// checkpoint until the load guard lets it be claimed again.
+var errBusy = errors.New("the load guard holds it back")
+
 // work brings the row as far as it goes and writes what became of it.
 func (j *job) work() error {
 	if j.row.State == work.Reporting {
@@ -140,6 +145,9 @@ func (j *job) conclude(err error) error {
 	if errors.Is(context.Cause(j.ctx), claim.ErrLeaseLost) {
 		// It stood still. Given back for nothing it would do so again, for ever.
 		return j.roundFailed(fault.LeaseExpired, err)
+	}
+	if errors.Is(err, errBusy) {
+		return j.step(work.GivenBack, string(fault.LoadGuard))
 	}
 	if refused, ok := errors.AsType[*repair.RefusedError](err); ok {
 		// A lying answer is no fact about the task: another one may tell the truth.
@@ -259,13 +267,21 @@ func (j *job) send() error {
 // tell reports RUNNING. An answer that ends the run, or says that the attempt
 // is over, comes back as an error.
 func (j *job) tell(phase protocol.Phase) error {
+	return j.tellWhy(phase, fault.None)
+}
+
+// tellWhy says WAITING instead where there is a reason.
+func (j *job) tellWhy(phase protocol.Phase, waits fault.Reason) error {
+	if waits != fault.None {
+		phase = protocol.Waiting
+	}
 	for range maxSends {
 		j.count()
-		answer, err := j.Reporter.Progress(j.ctx, j.row, phase, "")
+		answer, err := j.Reporter.Progress(j.ctx, j.row, phase, string(waits))
 		if err != nil {
 			return err
 		}
-		j.told, j.rounds = j.Now(), 0
+		j.told, j.waits, j.rounds = j.Now(), waits, 0
 		switch answer.Event {
 		case "":
 			return nil
@@ -286,11 +302,27 @@ func (j *job) tell(phase protocol.Phase) error {
 // errLeft: the row was parked by the step itself; nothing is left to be written.
 var errLeft = errors.New("the row has left the worker's hands")
 
-// tellIfDue reports RUNNING every so many rounds, and at least each third of the lease.
+// tellIfDue reports RUNNING every so many rounds, at least each third of the
+// lease, and where the repairs begin to be held back or cease to be.
 func (j *job) tellIfDue(phase protocol.Phase) error {
 	j.keeper.Tick()
-	if j.rounds < j.Set.ReportRounds && j.Now().Sub(j.told) < j.Set.Lease/3 {
+	waits := fault.None
+	if j.task.Limited() {
+		waits = fault.RateLimited
+	}
+	if waits == j.waits && j.rounds < j.Set.ReportRounds && j.Now().Sub(j.told) < j.Set.Lease/3 {
 		return nil
 	}
-	return j.tell(phase)
+	return j.tellWhy(phase, waits)
+}
+
+// yield gives the row back where the load guard wants that, and says so.
+func (j *job) yield() error {
+	if !j.busy(j.ctx) {
+		return nil
+	}
+	if err := j.tellWhy(protocol.Waiting, fault.LoadGuard); err != nil {
+		return err
+	}
+	return errBusy
 }

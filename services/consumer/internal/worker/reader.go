@@ -13,9 +13,9 @@ import (
 // those of the other.
 const RangesAtOnce = 2
 
-// roundsAhead are read and not yet compared, at most; what they hold of both
-// sides is what a scan takes of memory.
-const roundsAhead = 2
+// roundsAhead are read and not yet compared, beside those being read; what they
+// hold of both sides is what a scan takes of memory.
+const roundsAhead = 1
 
 // round is what reading a round's ranges on both sides showed.
 type round struct {

@@ -200,6 +200,9 @@ func (j *job) retire() error {
 	if j.row.Mode == protocol.DryRun {
 		return nil
 	}
+	if err := j.yield(); err != nil {
+		return err
+	}
 	if err := j.tell(protocol.Retiring); err != nil {
 		return err
 	}

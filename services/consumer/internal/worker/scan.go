@@ -109,6 +109,9 @@ func (p *preparer) run() error {
 		if !p.hand(piece{upTo: &upTo, rounds: p.held}) {
 			return context.Cause(p.ctx)
 		}
+		if p.asked == 0 {
+			p.task.Unlimited()
+		}
 		p.held, p.asked = 0, 0
 	}
 	return nil
@@ -186,6 +189,9 @@ func (j *job) scan(x *lockstep.Index) error {
 				return next.err
 			}
 			if err := j.take(next); err != nil {
+				return err
+			}
+			if err := j.yield(); err != nil {
 				return err
 			}
 		}

@@ -52,9 +52,16 @@ func (w *Worker) wait(ctx context.Context, row *store.Work) error {
 	return nil
 }
 
-// WaitsFor says why a queued row does not move.
+// WaitsFor says why a row does not move, or not as fast as it could.
 func (w *Worker) WaitsFor(row *store.Work) fault.Reason {
-	return WaitsFor(row, w.Set.Enabled, w.Now())
+	if r := w.current.Load(); row.State == work.Running && r != nil && r.id == row.TaskID && r.task.Limited() {
+		return fault.RateLimited
+	}
+	reason := WaitsFor(row, w.Set.Enabled, w.Now())
+	if reason == fault.BehindAnother && w.guarded.Load() {
+		return fault.LoadGuard
+	}
+	return reason
 }
 
 // WaitsFor says why a row does not move; None where it does.

@@ -12,8 +12,10 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"lockstep.dev/pkg/claim"
@@ -25,6 +27,7 @@ import (
 	"lockstep.dev/services/consumer/internal/report"
 	"lockstep.dev/services/consumer/internal/store"
 	"lockstep.dev/services/consumer/internal/work"
+	"lockstep.dev/services/internal/load"
 	"lockstep.dev/services/internal/tracing"
 )
 
@@ -71,13 +74,25 @@ type Worker struct {
 	Tracer     tracing.Tracer
 	// Withheld, if set, is told why a run's retirements were not made.
 	Withheld func(fault.Reason)
+	// Guard says when the host's database has enough to do; nil never does.
+	Guard *load.Guard
 
 	kick chan struct{}
+	// guarded: the guard's last word was that the database is busy.
+	guarded *atomic.Bool
+	// current is the task that is being worked.
+	current *atomic.Pointer[running]
+}
+
+// running is a task in work, for those who only look.
+type running struct {
+	id   uuid.UUID
+	task *repair.Task
 }
 
 // New makes a worker of its parts.
 func New(w Worker) *Worker {
-	w.kick = make(chan struct{}, 1)
+	w.kick, w.guarded, w.current = make(chan struct{}, 1), new(atomic.Bool), new(atomic.Pointer[running])
 	return &w
 }
 
@@ -146,6 +161,8 @@ func (w *Worker) loop(ctx context.Context, name string, every time.Duration, ste
 			failures++
 		case more:
 			wait, failures = 0, 0
+		case w.guarded.Load():
+			wait, failures = min(every, w.Guard.Interval()), 0
 		default:
 			failures = 0
 		}
@@ -167,19 +184,31 @@ func pause(n int) time.Duration {
 	return d/2 + rand.N(d/2) //nolint:gosec // jitter needs no secrecy
 }
 
+// busy asks the guard.
+func (w *Worker) busy(ctx context.Context) bool {
+	why := w.Guard.Busy(ctx)
+	if was := w.guarded.Swap(why != ""); was != (why != "") {
+		w.Log.Info("the load guard", zap.Bool("holds_back", why != ""), zap.String("why", why))
+	}
+	return why != ""
+}
+
 // WorkOnce takes one due row and works it as far as it goes. worked is false
 // where none was due.
 func (w *Worker) WorkOnce(ctx context.Context) (worked bool, err error) {
 	if _, err := w.Store.Sweep(ctx); err != nil {
 		return false, err
 	}
-	c, row, err := w.Store.Claim(ctx, w.Name, !w.Set.Enabled)
+	// What has been scanned is reported all the same.
+	c, row, err := w.Store.Claim(ctx, w.Name, !w.Set.Enabled || w.busy(ctx))
 	if err != nil || row == nil {
 		return false, err
 	}
 	ctx, ended := w.Tracer.Continue(ctx, row.TraceContext, "work", tracing.Task(row.ID()), tracing.Attempt(row.Attempt))
 	j := newJob(w, ctx, c, row)
 	defer j.stop()
+	w.current.Store(&running{row.TaskID, j.task})
+	defer w.current.Store(nil)
 	err = j.work()
 	ended(err)
 	if errors.Is(err, claim.ErrFenced) || errors.Is(context.Cause(j.ctx), claim.ErrFenced) {

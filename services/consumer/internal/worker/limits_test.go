@@ -1,0 +1,152 @@
+package worker_test
+
+import (
+	"testing"
+	"time"
+
+	"lockstep.dev/pkg/fault"
+	"lockstep.dev/pkg/protocol"
+	centerv1 "lockstep.dev/proto/lockstep/center/v1"
+	"lockstep.dev/services/consumer/internal/centertest"
+	"lockstep.dev/services/consumer/internal/repair"
+	"lockstep.dev/services/consumer/internal/store"
+	"lockstep.dev/services/consumer/internal/work"
+	"lockstep.dev/services/consumer/internal/worker"
+	"lockstep.dev/services/internal/load"
+)
+
+// guarded gives a consumer a guard that looks at a table, and what to set it with.
+func guarded(t *testing.T) (w *world, busy func(bool)) {
+	t.Helper()
+	w = setup(t)
+	w.exec(`CREATE TABLE busy AS SELECT false AS state`)
+	guard, err := load.Open(t.Context(), w.pool, load.Config{Query: `SELECT state FROM busy`, Interval: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.worker.Guard = guard
+	return w, func(is bool) {
+		t.Helper()
+		w.exec(`UPDATE busy SET state = $1`, is)
+		for (guard.Busy(t.Context()) != "") != is {
+			if t.Context().Err() != nil {
+				t.Fatal("the guard never looks")
+			}
+		}
+	}
+}
+
+// told lists the codes of the WAITING reports, each change once.
+func told(w *world) (codes []string) {
+	for _, r := range w.center.Reports() {
+		if r.Phase == protocol.Waiting && (len(codes) == 0 || codes[len(codes)-1] != r.Code) {
+			codes = append(codes, r.Code)
+		}
+	}
+	return codes
+}
+
+func TestLoadGuard(t *testing.T) {
+	t.Run("nothing is claimed while the database is busy, and the center is told why", func(t *testing.T) {
+		w, busy := guarded(t)
+		w.center.Put(k(1), rec(1, `{}`))
+		busy(true)
+		task := w.center.Task()
+		w.accept(task, 1)
+		w.work()
+		w.wantState(task, work.Queued, "")
+		if why := w.worker.WaitsFor(w.row(task)); why != fault.LoadGuard {
+			t.Errorf("it waits for %q", why)
+		}
+		w.exec(`UPDATE lockstep.work SET updated_at = now() - interval '1 hour', due_at = now() - interval '1 hour'`)
+		if _, err := w.worker.WaitingOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if codes := told(w); len(codes) != 1 || codes[0] != "LOAD_GUARD" {
+			t.Errorf("the center was told %q", codes)
+		}
+		busy(false)
+		w.work()
+		w.wantState(task, work.Completed, "")
+		if why := w.worker.WaitsFor(w.row(task)); why != fault.None {
+			t.Errorf("it waits for %q", why)
+		}
+	})
+	t.Run("a run gives way with its checkpoint, spends no retry, and goes on there", func(t *testing.T) {
+		w, busy := guarded(t)
+		for n := range 600 {
+			w.center.Put(k(n), rec(1, `{}`))
+		}
+		// The first round's 256 took 37 calls, and are stored.
+		w.center.Lie(centertest.Lies{Call: onCall("GetRecords", 38, func() { busy(true) })})
+		task := w.center.Task()
+		w.accept(task, 1)
+		w.work()
+		w.wantState(task, work.Queued, "LOAD_GUARD")
+		if row := w.row(task); row.NextPage != 64 || row.RetryCount != 0 || row.LeaseUntil != nil {
+			t.Errorf("page %d, %d retries, lease %v", row.NextPage, row.RetryCount, row.LeaseUntil)
+		}
+		if why := w.worker.WaitsFor(w.row(task)); why != fault.LoadGuard {
+			t.Errorf("it waits for %q", why)
+		}
+		if codes := told(w); len(codes) != 1 || codes[0] != "LOAD_GUARD" {
+			t.Errorf("the center was told %q", codes)
+		}
+		busy(false)
+		w.work()
+		w.wantState(task, work.Completed, "")
+		if last := w.center.Last(); last.Resumed != 1 || last.CenterScanned != 600 || last.Counts[0].Found != 600 || last.Counts[0].Repaired != 600 {
+			t.Errorf("report %+v", last)
+		}
+	})
+	t.Run("a frozen report is sent all the same", func(t *testing.T) {
+		w, busy := guarded(t)
+		w.center.Put(k(1), rec(1, `{}`))
+		lost := false
+		w.center.Lie(onResult(func(*protocol.Report, *centerv1.ReportResultResponse) error {
+			if lost {
+				return nil
+			}
+			lost = true
+			busy(true)
+			return fault.New(fault.Unavailable, "the answer is lost")
+		}))
+		task := w.center.Task()
+		w.accept(task, 1)
+		w.work()
+		w.wantState(task, work.Reporting, "UNAVAILABLE")
+		w.due()
+		w.work()
+		w.wantState(task, work.Completed, "")
+	})
+}
+
+func TestRepairLimit(t *testing.T) {
+	w := setup(t, func(_ *store.Settings, _ *worker.Settings, r *repair.Repairer) { r.Limit = repair.NewLimit(50) })
+	for n := range 120 {
+		w.center.Put(k(n), rec(1, `{}`))
+	}
+	task := w.center.Task()
+	var why fault.Reason
+	// The first 50 are answered by 8 calls, at once; the others wait.
+	w.center.Lie(centertest.Lies{Call: onCall("GetRecords", 9, func() { why = w.worker.WaitsFor(w.row(task)) })})
+	w.accept(task, 1)
+	start := time.Now()
+	w.work()
+	if took := time.Since(start); took < time.Second {
+		t.Errorf("120 repairs at 50 a second took %s", took)
+	}
+	w.wantState(task, work.Completed, "")
+	if why != fault.RateLimited {
+		t.Errorf("it waited for %q", why)
+	}
+	if codes := told(w); len(codes) != 1 || codes[0] != "RATE_LIMITED" {
+		t.Errorf("the center was told %q", codes)
+	}
+	if n := len(w.center.Asked()); n != 120 {
+		t.Errorf("%d records were asked for", n)
+	}
+	if last := w.center.Last(); last.Counts[0].Found != 120 || last.Counts[0].Repaired != 120 {
+		t.Errorf("report %+v", last)
+	}
+}
