@@ -84,6 +84,19 @@ func OpenHeader(env evidence.Envelope, keys []evidence.Key) (*protocol.Header, e
 	return d, nil
 }
 
+// SourceOf reads who a header says is its center, to find the keys that it is
+// then opened with. Nothing it says is verified.
+func SourceOf(env evidence.Envelope) (string, error) {
+	if env.PayloadType != TypeHeader {
+		return "", evidence.ErrDocumentType
+	}
+	var m evidencev1.ManifestHeader
+	if err := parse(env.Payload, &m); err != nil {
+		return "", fmt.Errorf("manifest header: %w", err)
+	}
+	return m.GetAt().GetSource(), nil
+}
+
 // SealReport signs a report.
 func SealReport(s *evidence.Signer, d *protocol.Report) (evidence.Envelope, error) {
 	return seal(s, TypeReport, reportToProto(d))

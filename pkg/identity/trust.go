@@ -103,6 +103,18 @@ func (t *Trust) Keys(appKey string, use Use, at time.Time) []evidence.Key {
 	return keys
 }
 
+// AllKeys returns the keys of an app for one use, whenever they were valid: to
+// tell who signed apart from whether that counts.
+func (t *Trust) AllKeys(appKey string, use Use) []evidence.Key {
+	var keys []evidence.Key
+	for _, key := range t.byApp[appKey] {
+		if slices.Contains(key.Use, use) {
+			keys = append(keys, evidence.Key{ID: key.KeyID, Public: ed25519.PublicKey(key.PublicKey)})
+		}
+	}
+	return keys
+}
+
 // Knows reports whether any key of the app is in the store, valid or not.
 func (t *Trust) Knows(appKey string) bool { return len(t.byApp[appKey]) > 0 }
 

@@ -78,7 +78,7 @@ Exit codes: 0 equal or done, 1 ran to its end and something differs, 2 refused, 
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		newDemo(env), newDev(env), newBench(env), newDoctor(env), newKeygen(env), newToken(env), newSecrets(env), newVersion(env),
-		newTask(env), newWork(env), newGrant(env), newAudit(env),
+		newTask(env), newWork(env), newGrant(env), newAudit(env), newEvidence(env),
 		newDelivery(env), newRecord(env), newRetired(env), newQuarantine(env),
 	)
 	return root
