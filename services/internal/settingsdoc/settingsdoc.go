@@ -128,8 +128,8 @@ func (w *walker) text(t reflect.Type, fieldName, tag string) string {
 				continue
 			}
 			text := strings.Join(strings.Fields(field.Doc.Text()+" "+field.Comment.Text()), " ")
-			if rest, ok := strings.CutPrefix(text, fieldName+" "); ok {
-				text = "`" + tag + "` " + rest
+			if rest, ok := strings.CutPrefix(text, fieldName); ok && strings.HasPrefix(strings.TrimLeft(rest, ",:"), " ") {
+				text = "`" + tag + "`" + rest
 			}
 			return strings.ReplaceAll(text, "|", `\|`)
 		}

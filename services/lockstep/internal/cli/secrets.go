@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strconv"
 	"strings"
 
@@ -44,7 +46,41 @@ and against.json for "lockstep demo --against". All are random; nothing is writt
 	cmd.Flags().StringVar(&owner, "owner", "", "UID:GID that the services run as and that owns the files (default: who runs this)")
 	cmd.Flags().IntVar(&options.Days, "days", defaultKeyDays, "days of validity of keys and certificates")
 	require(cmd, "out")
+	cmd.AddCommand(newSecretsCopy())
 	return cmd
+}
+
+// maxSecret bounds a copy: some hundred keys.
+const maxSecret = 1 << 20
+
+func newSecretsCopy() *cobra.Command {
+	return &cobra.Command{
+		Use:   "copy FROM TO",
+		Short: "Copy a secret to a new file that only its owner can read",
+		Long: `Copies a file to one of mode 0600. Some platforms mount secrets readable by a group,
+which the services refuse for a signing key.`,
+		Example: `  lockstep secrets copy /secrets/identity/key.json /identity/key.json`,
+		Args:    cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			from, err := os.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer from.Close() //nolint:errcheck // only read
+			text, err := io.ReadAll(io.LimitReader(from, maxSecret+1))
+			if err == nil && len(text) > maxSecret {
+				err = fmt.Errorf("%s is larger than %d bytes", args[0], maxSecret)
+			}
+			if err != nil {
+				return err
+			}
+			// Renamed into place: a start that is tried again finds all of it, or none.
+			if err := os.WriteFile(args[1]+".new", text, 0o600); err != nil {
+				return err
+			}
+			return os.Rename(args[1]+".new", args[1])
+		},
+	}
 }
 
 func parseOwner(text string) (uid, gid int, err error) {

@@ -78,6 +78,27 @@ func TestSecrets(t *testing.T) {
 			t.Errorf("a file without certificates: exit code %d, %s", code, w.err.String())
 		}
 	})
+	t.Run("a_copy_is_the_owners_alone", func(t *testing.T) {
+		mounted, own := filepath.Join(t.TempDir(), "key.json"), filepath.Join(t.TempDir(), "key.json")
+		text, err := os.ReadFile(filepath.Join(dir, "demo-hall.key.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(mounted, text, 0o440); err != nil { //nolint:gosec // as a platform mounts it
+			t.Fatal(err)
+		}
+		if _, err := identity.LoadKeyFile(mounted); err == nil {
+			t.Error("a key that a group can read was taken")
+		}
+		for range 2 { // a start that is tried again
+			if code := w.run(t, "secrets", "copy", mounted, own); code != exitDone {
+				t.Fatalf("exit code %d: %s", code, w.err.String())
+			}
+		}
+		if _, err := identity.LoadKeyFile(own); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("nothing_is_written_over", func(t *testing.T) {
 		if code := w.run(t, "secrets", "--out", dir); code != exitError || !strings.Contains(w.err.String(), "is not empty") {
 			t.Errorf("exit code %d: %s", code, w.err.String())
