@@ -98,6 +98,18 @@ func TestWaitingBecause(t *testing.T) {
 			w.Must(err)
 			return id
 		}, "the manifest is being made"},
+		"made at the rate": {func(w *world) uuid.UUID {
+			id := w.Pending(centertest.Scope)
+			_, _, _, err := w.Store.ClaimMaterialise(w.T.Context(), "worker", time.Minute)
+			w.Must(err)
+			w.Set(id, `waiting_code = 'RATE_LIMITED'`)
+			return id
+		}, "the manifest is being made, and reading the source waits: RATE_LIMITED"},
+		"a busy source": {func(w *world) uuid.UUID {
+			id := w.Pending(centertest.Scope)
+			w.Must(w.Store.HoldUp(w.T.Context(), fault.LoadGuard))
+			return id
+		}, "the manifest is to be made, and reading the source waits: LOAD_GUARD"},
 		"another one ahead": {func(w *world) uuid.UUID { w.Grant(second); w.Ready(second); return w.Pending(centertest.Scope) }, "the manifest of another task is ready first: "},
 		"back-off": {func(w *world) uuid.UUID {
 			id := w.Ready(centertest.Scope)

@@ -37,6 +37,8 @@ func (s *Server) queuedBecause(op identity.Operator, t *task.Task, traffic store
 		return "dispatch is switched off"
 	case t.Claimed() && t.LeaseUntil.Before(now):
 		return "its worker is gone; the sweep will take it back"
+	case t.ManifestState == task.ManifestPending && t.WaitingCode != "":
+		return readingBecause(t)
 	case t.Claimed() && t.ManifestState == task.ManifestPending:
 		return "the manifest is being made"
 	case t.Claimed():
@@ -53,6 +55,15 @@ func (s *Server) queuedBecause(op identity.Operator, t *task.Task, traffic store
 		return fmt.Sprintf("no target is registered for %s (%s)", t.Consumer, fault.TargetNotRegistered)
 	}
 	return "it is due and will be dispatched"
+}
+
+// readingBecause is about the source: LOAD_GUARD where it has too much to do
+// for others, RATE_LIMITED where it is read at limits.source_rows_per_second.
+func readingBecause(t *task.Task) string {
+	if t.Claimed() {
+		return "the manifest is being made, and reading the source waits: " + t.WaitingCode
+	}
+	return "the manifest is to be made, and reading the source waits: " + t.WaitingCode
 }
 
 func because(code string) string {

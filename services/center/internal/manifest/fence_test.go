@@ -63,7 +63,11 @@ func TestFenceMaterialise(t *testing.T) {
 				return w.Store.RetryMaterialise(ctx, c, policy, fault.Unavailable)
 			},
 			"give-back": w.Frozen.GiveBack,
-			"renewal":   func(ctx context.Context, c claim.Claim) error { return w.Frozen.Renew(ctx, c, time.Hour) },
+			"deferral": func(ctx context.Context, c claim.Claim) error {
+				return w.Frozen.Defer(ctx, c, fault.LoadGuard, time.Hour)
+			},
+			"note":    func(ctx context.Context, c claim.Claim) error { return w.Frozen.Note(ctx, c, fault.RateLimited) },
+			"renewal": func(ctx context.Context, c claim.Claim) error { return w.Frozen.Renew(ctx, c, time.Hour) },
 		},
 		Effects: func(ctx context.Context, id uuid.UUID) (n int, err error) {
 			err = w.Store.Pool().QueryRow(ctx, `SELECT (SELECT count(*) FROM lockstep.manifest WHERE task_id = $1 OR adopted)

@@ -310,6 +310,38 @@ func TestMaterialiseIsFenced(t *testing.T) {
 			t.Error("the adopted manifest changed")
 		}
 	})
+	t.Run("a very large abandoned set is swept in batches, and never adopted half", func(t *testing.T) {
+		w := evidencetest.New(t)
+		w.Task()
+		c, _, ok, err := w.Store.ClaimMaterialise(t.Context(), "dead", time.Minute)
+		if err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		set := frozen.Set{ID: uuid.New(), TenantID: evidencetest.Tenant}
+		if err := w.Frozen.Begin(t.Context(), c, set); err != nil {
+			t.Fatal(err)
+		}
+		w.Exec(`INSERT INTO lockstep.manifest_page (tenant_id, manifest_id, page, row_count, last_key, root, body)
+			SELECT 7, $1, n, 1, int4send(n), sha256('x'), 'x' FROM generate_series(0, 4000) AS n`, set.ID)
+		w.Exec(`UPDATE lockstep.task SET claim_token = NULL, claimed_by = NULL, claimed_at = NULL, lease_until = NULL`)
+		// The database counts the transactions in which pages went.
+		w.Exec(`CREATE TABLE batch (xid xid8, pages bigint)`)
+		w.Exec(`CREATE FUNCTION note_batch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO batch SELECT pg_current_xact_id(), count(*) FROM gone; RETURN NULL; END $$`)
+		w.Exec(`CREATE TRIGGER note_batch AFTER DELETE ON lockstep.manifest_page REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION note_batch()`)
+		if err := w.Materialiser.SweepAbandoned(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := w.Int(`SELECT (SELECT count(*) FROM lockstep.manifest) + (SELECT count(*) FROM lockstep.manifest_page)`); n != 0 {
+			t.Errorf("%d rows are left over", n)
+		}
+		if w.Int(`SELECT max(pages) FROM batch`) != 2000 || w.Int(`SELECT count(DISTINCT xid) FROM batch`) != 3 {
+			t.Errorf("%d pages at once in %d transactions", w.Int(`SELECT max(pages) FROM batch`), w.Int(`SELECT count(DISTINCT xid) FROM batch`))
+		}
+		if err := w.Frozen.Adopt(t.Context(), c, frozen.Adoption{Set: set}); err == nil {
+			t.Error("a set that was swept was adopted")
+		}
+	})
 	t.Run("a worker that lost its claim leaves the task alone", func(t *testing.T) {
 		w := evidencetest.New(t)
 		w.Answers(9)

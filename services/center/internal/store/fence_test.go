@@ -66,38 +66,6 @@ func TestFenceDispatch(t *testing.T) {
 	})
 }
 
-func TestFenceMaterialise(t *testing.T) {
-	w := centertest.New(t)
-	next := scopes(w)
-	claimtest.Run(t, claimtest.Site{
-		Site: store.MaterialiseSite, Pool: w.Pool,
-		NewRow: func(context.Context) (uuid.UUID, error) { return w.Pending(next()), nil },
-		Take: func(ctx context.Context, worker string) (claim.Claim, bool, error) {
-			c, _, ok, err := w.Store.ClaimMaterialise(ctx, worker, centertest.Policy.ClaimLease)
-			return c, ok, err
-		},
-		Sweep: func(ctx context.Context) error {
-			_, err := w.Store.SweepClaims(ctx, store.MaterialiseSite, task.MaterialiseTrouble, centertest.Policy, 10)
-			return err
-		},
-		Ready: "due_at = now()",
-		Stale: map[string]func(context.Context, claim.Claim) error{
-			"refusal": func(ctx context.Context, c claim.Claim) error {
-				return w.Store.RefuseMaterialise(ctx, c, fault.ResourceLimit, "too many rows")
-			},
-			"failure": func(ctx context.Context, c claim.Claim) error {
-				return w.Store.RetryMaterialise(ctx, c, centertest.Policy, fault.Unavailable)
-			},
-		},
-		Effects: func(_ context.Context, id uuid.UUID) (int, error) {
-			return w.Int(`SELECT count(*) FROM lockstep.task_event WHERE task_id = $1`, id), nil
-		},
-		Conclude: func(ctx context.Context, c claim.Claim) error {
-			return w.Store.RefuseMaterialise(ctx, c, fault.ResourceLimit, "too many rows")
-		},
-	})
-}
-
 func TestMaterialiseClaims(t *testing.T) {
 	second := store.Scope{Consumer: centertest.Consumer, TenantID: centertest.Tenant, CollectionID: "form-2"}
 	take := func(t *testing.T, w *centertest.World) (uuid.UUID, bool) {
