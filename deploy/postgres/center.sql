@@ -17,6 +17,8 @@ CREATE ROLE lockstep_source LOGIN PASSWORD :'source_password';
 
 -- The migrations remember in schema public how far they are.
 GRANT CREATE, USAGE ON SCHEMA public TO lockstep_owner;
+-- They say CREATE SCHEMA IF NOT EXISTS, which asks for this even where the schema is there.
+GRANT CREATE ON DATABASE :"DBNAME" TO lockstep_owner;
 
 CREATE SCHEMA lockstep AUTHORIZATION lockstep_owner;
 GRANT USAGE ON SCHEMA lockstep TO lockstep_center;

@@ -14,6 +14,8 @@ CREATE ROLE lockstep_consumer LOGIN PASSWORD :'service_password';
 
 -- The migrations remember in schema public how far they are.
 GRANT CREATE, USAGE ON SCHEMA public TO lockstep_owner;
+-- They say CREATE SCHEMA IF NOT EXISTS, which asks for this even where the schema is there.
+GRANT CREATE ON DATABASE :"DBNAME" TO lockstep_owner;
 
 -- bills and scores are the bundled snapshot projections; leave them out where refresh.projections names none.
 CREATE SCHEMA lockstep AUTHORIZATION lockstep_owner;

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"time"
+	_ "time/tzdata" // the zones, where the system has none: an image holds the program alone
 
 	"github.com/google/uuid"
 	"github.com/robfig/cron/v3"
