@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -86,6 +87,7 @@ func TestConsumerConsole(t *testing.T) {
 	h := setupHall(t)
 	h.tab.SignIn(h.token)
 	h.seesWhatATaskFound()
+	h.keepsTheEvidence()
 	h.retriesAQuarantinedRecord()
 	h.pausesAndResumesWhileItRuns()
 	h.restoresARetiredRow()
@@ -117,6 +119,23 @@ func (h *hall) seesWhatATaskFound() {
 	h.tab.Choose("select[name=class]", "MISSING")
 	h.tab.Press("Filter")
 	h.tab.Await("No difference fits the filter.")
+}
+
+func (h *hall) keepsTheEvidence() {
+	got := browsertest.Evaluate[string](h.tab, `fetch("/console/work/`+h.task+`/evidence").then((r) => r.text())`)
+	lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
+	if len(lines) != 1+37 || !strings.HasPrefix(lines[0], `{"instruction":{`) || !strings.Contains(lines[0], `"report":{`) {
+		h.t.Errorf("the evidence has %d lines, the first one %.60q", len(lines), lines[0])
+	}
+	for _, line := range lines[1:] {
+		var word struct {
+			Key, Outcome string
+			Word         struct{ PayloadType string }
+		}
+		if err := json.Unmarshal([]byte(line), &word); err != nil || len(word.Key) != 32 || word.Outcome == "" || word.Word.PayloadType == "" {
+			h.t.Errorf("%.100q: %v", line, err)
+		}
+	}
 }
 
 func (h *hall) retriesAQuarantinedRecord() {
@@ -339,6 +358,8 @@ func (h *hall) staysWithinItsRoleAndTenants() {
 	if status := h.tab.Status(); status != 403 {
 		h.t.Errorf("a viewer's look at content: %d", status)
 	}
+	h.tab.Go("/console/work/" + h.task + "/evidence")
+	h.tab.Await("PERMISSION_DENIED")
 	h.tab.Go("/console/quarantine/retry?tenant=7&collection=" + form + "&key=" + h.stuck)
 	h.tab.Type("textarea[name=reason]", "only looking")
 	h.tab.Press("Take it off the list")
