@@ -80,6 +80,9 @@ type Config struct {
 	// VerifyContent hashes the stored content anew instead of believing content_hash: it finds
 	// content that was changed behind its hash, and costs a read of all of it.
 	VerifyContent bool `koanf:"verify_content"`
+	// Walk is pages, where pages with an equal digest are not fetched, or rows, where every row
+	// of both sides is. Both find the same.
+	Walk string `koanf:"walk"`
 	// Retention of the outcomes of ended work; 0 keeps them for ever.
 	Retention time.Duration `koanf:"retention"`
 }
@@ -122,6 +125,12 @@ type Backoff struct {
 	Cap time.Duration `koanf:"cap"`
 }
 
+// The ways of a scan.
+const (
+	walkPages = "pages"
+	walkRows  = "rows"
+)
+
 func defaults() *Config {
 	return &Config{
 		Store: Database{MaxConns: 10},
@@ -130,7 +139,7 @@ func defaults() *Config {
 		MaxErrorItems: 50, MaxErrorChars: 8000, MaxWorkPerScan: 1, ProgressReportRounds: 10,
 		Backoff: Backoff{Base: 60 * time.Second, Cap: 30 * time.Minute}, MaxRetries: 6,
 		ScanInterval: 30 * time.Second, ScanInitialDelay: 20 * time.Second,
-		Retention: 90 * 24 * time.Hour,
+		Walk: walkPages, Retention: 90 * 24 * time.Hour,
 		LoadGuard: load.Defaults(),
 		Refresh:   refreshDefaults(),
 		Metrics:   Metrics{Interval: figuresInterval},
@@ -165,6 +174,7 @@ func (c *Config) Validate() error {
 	p.Check(c.Store.DSN != "", "store.dsn is missing")
 	p.Check(c.Store.MaxConns >= minConns, "store.max_conns is at least %d", minConns)
 	p.Add("dataset", c.Dataset.Validate(dataset.Consumer))
+	p.Check(c.Walk == walkPages || c.Walk == walkRows, "walk is %s or %s, not %q", walkPages, walkRows, c.Walk)
 	p.Add("load_guard", c.LoadGuard.Validate())
 	p.Add("refresh", c.Refresh.Validate())
 	c.checkSizes(&p)
@@ -218,5 +228,6 @@ func (c *Config) workerSettings() worker.Settings {
 		Enabled: c.Execution.Enabled, Lease: c.Lease, StallLimit: c.StallLimit, ScanInterval: c.ScanInterval,
 		InitialDelay: c.ScanInitialDelay, MaxPerScan: c.MaxWorkPerScan, ReportRounds: c.ProgressReportRounds,
 		MaxItems: c.MaxErrorItems, MaxTries: c.MaxRetries, Retention: c.Retention, VerifyContent: c.VerifyContent,
+		RowWise: c.Walk == walkRows,
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"lockstep.dev/pkg/canon"
 	"lockstep.dev/pkg/document"
 	"lockstep.dev/pkg/evidence"
 	"lockstep.dev/pkg/fault"
@@ -30,6 +31,8 @@ const (
 	maxRecords = 12 << 20
 	// indexBatch is the most entries one call gives.
 	indexBatch = 10_000
+	// MaxRows is the most rows one call gives.
+	MaxRows = 500
 )
 
 // Client asks the center.
@@ -97,6 +100,37 @@ func (c *Client) Pages(ctx context.Context, task string, pages []int) (got []Pag
 		leftOver = append(leftOver, int(p))
 	}
 	return got, leftOver, nil
+}
+
+// Rows gives rows of the manifest one by one, at most limit of those after a raw
+// key; "" is the start.
+func (c *Client) Rows(ctx context.Context, task, after string, limit int) (rows []evidence.PageRow, completed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	req := &centerv1.ListRowsRequest{TaskId: task, Size: int32(limit)} //nolint:gosec // at most MaxRows
+	if after != "" {
+		req.Cursor = protocol.FormatKey(after)
+	}
+	resp, err := c.rpc.ListRows(ctx, req, grpc.MaxCallRecvMsgSize(maxPages))
+	if err != nil {
+		return nil, false, fmt.Errorf("list the rows of %s: %w", task, err)
+	}
+	rows = make([]evidence.PageRow, 0, len(resp.GetRows()))
+	for _, r := range resp.GetRows() {
+		key, err := protocol.ParseKey(r.GetKey())
+		if err != nil {
+			return nil, false, fault.Wrap(err, fault.OrderViolation, "a row of the manifest has no key")
+		}
+		hash, err := canon.ParseHash(r.GetContentHash())
+		if err != nil {
+			return nil, false, fault.Wrap(err, fault.PageNotProven, "a row of the manifest has no hash")
+		}
+		rows = append(rows, evidence.PageRow{
+			Row:           evidence.Row{Key: key, Revision: r.GetRevision(), Hash: hash, Deleted: r.GetDeleted()},
+			SchemaVersion: r.GetSchemaVersion(), Sequence: r.GetSequence(),
+		})
+	}
+	return rows, resp.GetCompleted(), nil
 }
 
 // Ask is a key and the revision the consumer holds of it, 0 for none.

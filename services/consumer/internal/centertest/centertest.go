@@ -86,6 +86,7 @@ type Lies struct {
 	Signed  func(*evidence.Envelope) // the header's envelope
 	Index   func(*centerv1.ListPageIndexResponse)
 	Pages   func(*centerv1.GetPagesResponse)
+	Rows    func(*centerv1.ListRowsResponse)
 	Word    func(word any) // *protocol.Snapshot, *protocol.Absence or *protocol.Undecidable, before it is signed
 	Answer  func(*evidence.Envelope)
 	Records func(*centerv1.GetRecordsResponse)
@@ -120,6 +121,7 @@ type Center struct {
 	reports        []*protocol.Report
 	calls          map[string]int
 	asked          []string
+	recordsBatch   int
 }
 
 // New starts a center with a key of its own; it ends with the test.
@@ -139,6 +141,7 @@ func Start(t testing.TB, signer *evidence.Signer, key evidence.Key, consumerKeys
 		signer: signer, Keys: []evidence.Key{key},
 		ConsumerKeys: consumerKeys, centerEpoch: 1, grantEpoch: GrantEpoch,
 		records: map[string]Record{}, undecidable: map[string]fault.Reason{}, tasks: map[string]*Task{}, calls: map[string]int{},
+		recordsBatch: recordsBatch,
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -203,6 +206,9 @@ func (c *Center) SetCenterEpoch(e int64) { c.with(func() { c.centerEpoch = e }) 
 
 // SetGrantEpoch moves the grant without cancelling anything.
 func (c *Center) SetGrantEpoch(e int64) { c.with(func() { c.grantEpoch = e }) }
+
+// AnswerAtMost says how many records one call answers.
+func (c *Center) AnswerAtMost(n int) { c.with(func() { c.recordsBatch = n }) }
 
 // Calls counts the calls of a method.
 func (c *Center) Calls(method string) (n int) {

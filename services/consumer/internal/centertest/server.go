@@ -100,6 +100,38 @@ func (c *Center) GetPages(_ context.Context, req *centerv1.GetPagesRequest) (*ce
 	return resp, nil
 }
 
+// rowsBatch is small, so that tests page.
+const rowsBatch = 3
+
+// ListRows serves the rows one by one.
+func (c *Center) ListRows(_ context.Context, req *centerv1.ListRowsRequest) (*centerv1.ListRowsResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t, err := c.task(req.GetTaskId())
+	if err != nil {
+		return nil, err
+	}
+	from := 0
+	if req.GetCursor() != "" {
+		raw, err := protocol.ParseKey(req.GetCursor())
+		from = 1 + slices.IndexFunc(t.rows, func(r evidence.PageRow) bool { return r.Key == raw })
+		if err != nil || from == 0 {
+			return nil, fault.New(fault.CursorInvalid, "the cursor is no key of this manifest")
+		}
+	}
+	to := min(from+min(rowsBatch, int(req.GetSize())), len(t.rows))
+	resp := &centerv1.ListRowsResponse{Completed: to == len(t.rows), TotalRows: int64(len(t.rows))}
+	for _, r := range t.rows[from:to] {
+		resp.Rows = append(resp.Rows, &centerv1.ManifestRow{
+			Key: protocol.FormatKey(r.Key), Revision: r.Revision, ContentHash: r.Hash.String(), Deleted: r.Deleted, SchemaVersion: r.SchemaVersion,
+		})
+	}
+	if c.lies.Rows != nil {
+		c.lies.Rows(resp)
+	}
+	return resp, nil
+}
+
 // recordsBatch is small, so that keys are left over.
 const recordsBatch = 7
 
@@ -113,7 +145,7 @@ func (c *Center) GetRecords(_ context.Context, req *centerv1.GetRecordsRequest) 
 	}
 	resp := &centerv1.GetRecordsResponse{}
 	for i, ask := range req.GetRecords() {
-		if i >= recordsBatch {
+		if i >= c.recordsBatch {
 			resp.LeftOver = append(resp.LeftOver, ask.GetKey())
 			continue
 		}

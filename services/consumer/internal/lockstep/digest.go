@@ -21,6 +21,10 @@ type Part struct {
 // most a page, an eighth and one row of every differing range. It is not safe for
 // concurrent use; rounds are independent of each other.
 type Digest struct {
+	// Every makes every range a part, as if none were equal: then each row of both
+	// sides is compared.
+	Every bool
+
 	index    *Index
 	at, end  int // the range being filled, the end of the round
 	bound    int
@@ -83,7 +87,7 @@ func (d *Digest) addToRange(row *evidence.Row) {
 
 // closeRange decides range at and goes on to the next.
 func (d *Digest) closeRange() {
-	if !d.rangeEqual() {
+	if d.Every || !d.rangeEqual() {
 		part := Part{Range: d.at, Overflow: d.inRange > d.bound}
 		if !part.Overflow {
 			part.Rows = slices.Clone(d.rows)

@@ -49,6 +49,7 @@ func newReader(j *job, x *lockstep.Index) *reader {
 	for range RangesAtOnce {
 		r.done.Go(func() {
 			d := lockstep.NewDigest(x, 0, 0)
+			d.Every = j.Set.RowWise
 			for t := range tasks {
 				t.out <- j.read(ctx, x, d, t.from, t.to)
 			}
@@ -90,7 +91,11 @@ func (j *job) read(ctx context.Context, x *lockstep.Index, d *lockstep.Digest, f
 		return r
 	}
 	r.parts, r.scanned = d.Close(), d.Scanned()
-	r.pages, r.err = j.pages(ctx, x, r.parts)
+	if j.Set.RowWise {
+		r.pages, r.err = j.rows(ctx, x, from, to)
+	} else {
+		r.pages, r.err = j.pages(ctx, x, r.parts)
+	}
 	return r
 }
 

@@ -195,6 +195,44 @@ func (j *job) pages(ctx context.Context, x *lockstep.Index, parts []lockstep.Par
 	return out, nil
 }
 
+// rows fetches every row of the pages [from, to) one by one, and proves them as
+// pages are proved.
+func (j *job) rows(ctx context.Context, x *lockstep.Index, from, to int) (map[int][]evidence.PageRow, error) {
+	to = min(to, x.Pages())
+	out := make(map[int][]evidence.PageRow, to-from)
+	after := ""
+	if from > 0 && from < to {
+		after = x.Entry(from - 1).LastKey
+	}
+	var held []evidence.PageRow
+	for page := from; page < to; {
+		want := min(int(x.RowsOf(page, to))-len(held), center.MaxRows)
+		rows, completed, err := j.Center.Rows(ctx, j.row.ID(), after, want)
+		if err != nil {
+			return nil, err
+		}
+		if len(rows) == 0 && !completed {
+			// An empty answer is no end mark; nothing moves.
+			return nil, fault.New(fault.ManifestNotReady, "the rows stop in page %d", page)
+		}
+		held = append(held, rows...)
+		for ; page < to && len(held) >= x.Entry(page).Rows; page++ {
+			n := x.Entry(page).Rows
+			if err := x.VerifyPage(page, held[:n]); err != nil {
+				return nil, unproven(err)
+			}
+			out[page], held = held[:n:n], held[n:]
+		}
+		if page < to && completed {
+			return nil, &hopelessError{fault.ManifestIncomplete, fmt.Errorf("the rows end in page %d of %d", page, x.Pages())}
+		}
+		if len(rows) > 0 {
+			after = rows[len(rows)-1].Key
+		}
+	}
+	return out, nil
+}
+
 // retire decides about the extra rows, once both scans are complete and stored so.
 func (j *job) retire() error {
 	if j.row.Mode == protocol.DryRun {

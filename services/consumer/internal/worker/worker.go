@@ -45,6 +45,8 @@ type Settings struct {
 	StallLimit    time.Duration
 	Retention     time.Duration // 0 keeps everything
 	VerifyContent bool
+	// RowWise compares every row of both sides, without the digests of pages.
+	RowWise bool
 }
 
 const (
