@@ -13,6 +13,7 @@ DEMO_FLAGS ?=
 BENCH_FLAGS ?=
 TESTFLAGS ?=
 GOBENCHFLAGS ?=
+DOCKER_FLAGS ?=
 BASE ?=
 SOAK_MINUTES ?= 50
 BENCH_ROWS ?= 1000000
@@ -20,7 +21,7 @@ BENCH_DIFF ?= 10000
 
 .PHONY: help
 help: ## Say what can be made.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 ## Running
 
@@ -32,7 +33,35 @@ demo: setup build ## Start both services with databases of their own and show a 
 build: ## Build center, consumer and lockstep into .bin/.
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./services/center ./services/consumer ./services/lockstep
 
+.PHONY: images
+images: ## Build the images of center, consumer and lockstep (DOCKER_FLAGS).
+	@for target in center consumer lockstep; do \
+		image=lockstep; [ "$$target" = lockstep ] || image=lockstep-$$target; \
+		DOCKER_BUILDKIT=1 docker build -f deploy/Dockerfile --target $$target --build-arg VERSION='$(VERSION)' -t $$image $(DOCKER_FLAGS) .; done
+
+.PHONY: up
+up: build ## Start deploy/compose.yaml and wait until both services are ready (PROFILE=observability).
+	@tools/compose.sh up
+
+.PHONY: down
+down: ## Stop deploy/compose.yaml and remove its data.
+	@tools/compose.sh down
+
+.PHONY: sbom
+sbom: build ## Write what each program is made of, as CycloneDX, into .cache/.
+	@mkdir -p .cache
+	@for program in center consumer lockstep; do \
+		GOWORK=off go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.9.0 bin -json -output .cache/$$program.cdx.json $(BIN)/$$program; done
+
 ## Testing
+
+.PHONY: compose-test
+compose-test: setup build ## Run deploy/compose.yaml for real, break it, and check that nothing was lost (KEEP=1 keeps the engine's data).
+	@tools/compose-test.sh
+
+.PHONY: check-kubernetes
+check-kubernetes: ## Build the Kubernetes manifests and hold every object to its type.
+	cd tools/kube && GOWORK=off go run . ../../deploy/kubernetes
 
 .PHONY: test
 test: ## Run every test of every module (TESTFLAGS).
@@ -92,9 +121,10 @@ bench-peers: setup build ## Measure beside other comparers of tables, on the sam
 ## Writing
 
 .PHONY: generate
-generate: $(BIN)/.tools proto/third_party/.copied ## Regenerate the code and the OpenAPI documents from the protos.
+generate: $(BIN)/.tools proto/third_party/.copied ## Regenerate the code and the OpenAPI documents from the protos, the settings' pages from the source.
 	$(BIN)/buf lint
 	$(BIN)/buf generate
+	WRITE_SETTINGS=1 go test ./services/center ./services/consumer -run '^TestSettingsReference$$' -count=1
 
 .PHONY: lint
 lint: $(BIN)/.lint ## Run golangci-lint over every module.

@@ -28,4 +28,8 @@ if [ "$stale" = 1 ]; then
 	echo "generated files: run 'make generate' and commit what changed" >&2
 	exit 1
 fi
-echo "generated files: $(generated . | wc -l), all up to date"
+go test ./services/center ./services/consumer -run '^TestSettingsReference$' -count=1 >/dev/null || {
+	echo "stale: docs/operating/settings-*.md; run 'make generate' and commit what changed" >&2
+	exit 1
+}
+echo "generated files: $(($(generated . | wc -l) + 2)), all up to date"
