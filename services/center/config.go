@@ -21,17 +21,19 @@ type Config struct {
 
 	Log serve.Log `koanf:"log"`
 
-	// AppKey is the center's own identity; KeyFile holds its private key,
-	// TrustFile the public keys of its consumers.
-	AppKey    string                    `koanf:"app_key"`
-	KeyFile   string                    `koanf:"key_file"`
+	// AppKey is the center's own identity.
+	AppKey string `koanf:"app_key"`
+	// KeyFile holds its private key, of mode 0600; made by `lockstep keygen`.
+	KeyFile string `koanf:"key_file"`
+	// TrustFile holds the public keys of its consumers.
 	TrustFile string                    `koanf:"trust_file"`
 	Operators []identity.OperatorConfig `koanf:"operators"`
 	// Targets are the consumers' addresses by app key.
 	Targets map[string]string `koanf:"targets"`
 
-	Store   Database       `koanf:"store"`
-	Source  Database       `koanf:"source"`
+	Store  Database `koanf:"store"`
+	Source Database `koanf:"source"`
+	// Migrate applies the migrations at the start; else `center migrate` does.
 	Migrate bool           `koanf:"migrate"`
 	Dataset dataset.Config `koanf:"dataset"`
 
@@ -42,9 +44,13 @@ type Config struct {
 	Dispatch Dispatch `koanf:"dispatch"`
 	Delivery Delivery `koanf:"delivery"`
 
+	// PageSize is the most rows of one answer of the row-wise API.
 	PageSize int `koanf:"page_size"`
-	MaxRows  int `koanf:"max_rows"`
+	// MaxRows of one collection; a task for a larger one fails with RESOURCE_LIMIT.
+	MaxRows int `koanf:"max_rows"`
+	// MaxPages of page_size rows; the tighter of the two bounds counts.
 	MaxPages int `koanf:"max_pages"`
+	// PageRows of a manifest's page, a power of two.
 	PageRows int `koanf:"page_rows"`
 	// PageBytes of packed page bodies in one answer; a body has no content.
 	PageBytes int `koanf:"page_bytes"`
@@ -54,18 +60,33 @@ type Config struct {
 	// LoadGuard looks at the source before and while a manifest is made.
 	LoadGuard load.Config `koanf:"load_guard"`
 
-	MaxTasksPerRun         int           `koanf:"max_tasks_per_run"`
-	Lease                  time.Duration `koanf:"lease"`
-	ClaimLease             time.Duration `koanf:"claim_lease"`
-	StallLimit             time.Duration `koanf:"stall_limit"`
-	MaxDispatchAttempts    int           `koanf:"max_dispatch_attempts"`
-	DispatchGiveUp         time.Duration `koanf:"dispatch_give_up"`
-	MaxInFlightPerConsumer int           `koanf:"max_in_flight_per_consumer"`
-	Backoff                Backoff       `koanf:"backoff"`
-	MaxErrorItems          int           `koanf:"max_error_items"`
-	MaxErrorChars          int           `koanf:"max_error_chars"`
-	ScanInterval           time.Duration `koanf:"scan_interval"`
-	ScanInitialDelay       time.Duration `koanf:"scan_initial_delay"`
+	// MaxTasksPerRun bounds what one schedule or one request for all makes.
+	MaxTasksPerRun int `koanf:"max_tasks_per_run"`
+	// Lease of a task at its consumer, renewed by its reports; after it the task is dispatched
+	// anew.
+	Lease time.Duration `koanf:"lease"`
+	// ClaimLease of a worker of this service, renewed about each third of it.
+	ClaimLease time.Duration `koanf:"claim_lease"`
+	// StallLimit is how long a worker may make no progress before its claim is no longer
+	// renewed.
+	StallLimit time.Duration `koanf:"stall_limit"`
+	// MaxDispatchAttempts is the budget of a task; spent, it fails with DISPATCH_FAILED or
+	// LEASE_EXPIRED.
+	MaxDispatchAttempts int `koanf:"max_dispatch_attempts"`
+	// DispatchGiveUp is how long dispatched work may wait at a consumer that reports itself
+	// waiting.
+	DispatchGiveUp time.Duration `koanf:"dispatch_give_up"`
+	// MaxInFlightPerConsumer is how many tasks a consumer has at once.
+	MaxInFlightPerConsumer int     `koanf:"max_in_flight_per_consumer"`
+	Backoff                Backoff `koanf:"backoff"`
+	// MaxErrorItems of a report that are kept.
+	MaxErrorItems int `koanf:"max_error_items"`
+	// MaxErrorChars of all items of a report together.
+	MaxErrorChars int `koanf:"max_error_chars"`
+	// ScanInterval between two looks for work that nothing announced.
+	ScanInterval time.Duration `koanf:"scan_interval"`
+	// ScanInitialDelay before the first look, so that a start is not also a burst.
+	ScanInitialDelay time.Duration `koanf:"scan_initial_delay"`
 	// Retention of a manifest's pages after its task ended; 0 keeps them for ever.
 	Retention time.Duration `koanf:"retention"`
 
@@ -76,29 +97,40 @@ type Config struct {
 
 // Database says where a database is.
 type Database struct {
+	// DSN is a connection string or URL as libpq takes it; passfile=… keeps the password out
+	// of it.
 	DSN string `koanf:"dsn"`
 	// MigrateDSN is used to apply migrations, by a role that may; DSN where empty.
 	MigrateDSN string `koanf:"migrate_dsn"`
-	MaxConns   int32  `koanf:"max_conns"`
+	// MaxConns is the most connections of one process.
+	MaxConns int32 `koanf:"max_conns"`
 }
 
 // Schedule is the daily run.
 type Schedule struct {
-	Enabled bool   `koanf:"enabled"`
-	Cron    string `koanf:"cron"` // with seconds
-	Zone    string `koanf:"zone"`
+	// Enabled makes a task for every granted scope at each time of cron.
+	Enabled bool `koanf:"enabled"`
+	// Cron has six fields, the first one seconds.
+	Cron string `koanf:"cron"`
+	// Zone is the time zone of cron.
+	Zone string `koanf:"zone"`
 }
 
 // Dispatch switches materialising, dispatching and the lease sweep.
 type Dispatch struct {
-	Enabled bool          `koanf:"enabled"`
-	Timeout time.Duration `koanf:"timeout"` // of one call to a consumer
+	// Enabled switches materialising, dispatching and the lease sweep. Off by default: switch
+	// it on in every process that works.
+	Enabled bool `koanf:"enabled"`
+	// Timeout of one call to a consumer.
+	Timeout time.Duration `koanf:"timeout"`
 }
 
 // Backoff of dispatches and of materialising.
 type Backoff struct {
+	// Base is the wait after the first failure; it doubles, with jitter.
 	Base time.Duration `koanf:"base"`
-	Cap  time.Duration `koanf:"cap"`
+	// Cap is the longest wait.
+	Cap time.Duration `koanf:"cap"`
 }
 
 func defaults() *Config {

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"os"
+	"testing"
+
+	"lockstep.dev/services/internal/settingsdoc"
+)
+
+// TestSettingsReference holds docs/operating/settings-center.md to the settings
+// and their comments. With WRITE_SETTINGS=1, as make generate has it, it writes.
+func TestSettingsReference(t *testing.T) {
+	const file = "../../docs/operating/settings-center.md"
+	settings, err := settingsdoc.List("../..", "services/center", defaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := settingsdoc.Markdown("center", envPrefix, settings)
+	if os.Getenv("WRITE_SETTINGS") != "" {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil { //nolint:gosec // a page for everybody
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("%s is stale: run make generate", file)
+	}
+}
