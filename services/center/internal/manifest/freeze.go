@@ -54,10 +54,12 @@ func (m *Materialiser) freeze(ctx context.Context, keeper *claim.Keeper, c claim
 	defer snap.Close(ctx)
 	z := &freezer{m: m, set: set, snap: snap, partRows: m.partRows(), pace: m.newPace(c, keeper), fold: fold{waiting: map[int][]evidence.Node{}}}
 	limit, name := m.Limits.rows()
-	if z.plan, err = snap.Plan(ctx, limit, z.partRows); err != nil {
+	stop := z.pace.alive()
+	z.plan, err = snap.Plan(ctx, limit, z.partRows)
+	stop()
+	if err != nil {
 		return made{}, err
 	}
-	keeper.Tick()
 	if z.plan.Rows > limit {
 		return made{}, m.tooMany(name)
 	}
@@ -158,7 +160,10 @@ func (z *freezer) work(ctx context.Context, reader *source.Reader) error {
 // them as they come.
 func (z *freezer) stream(ctx context.Context) error {
 	d, number := newDesk(z), 0
+	sorted := z.pace.alive()
+	defer sorted()
 	err := z.snap.Reader().ReadOrdered(ctx, func(r *source.Row) error {
+		sorted()
 		if err := d.add(ctx, r, z.partRows); err != nil || len(d.rows) < z.partRows {
 			return err
 		}

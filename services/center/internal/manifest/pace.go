@@ -42,6 +42,26 @@ func (m *Materialiser) newPace(c claim.Claim, keeper *claim.Keeper) *pace {
 
 func (p *pace) tick() { p.keeper.Tick() }
 
+// alive shows signs of life until stop, while the source works on a statement
+// that has a time-out of its own: counting and sorting give nothing for a while.
+func (p *pace) alive() (stop func()) {
+	done, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(look)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				p.tick()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return sync.OnceFunc(func() { close(done); <-stopped })
+}
+
 // row is called before each row of a part that has at most most of them, with
 // the number of those before it.
 func (p *pace) row(ctx context.Context, n, most int) error {
