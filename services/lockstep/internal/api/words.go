@@ -48,6 +48,12 @@ func Parse[E protoreflect.Enum](word string) (E, error) {
 	return parsed, nil
 }
 
+// Words lists the words of an enum.
+func Words[E protoreflect.Enum]() []string {
+	var zero E
+	return words(zero.Descriptor())
+}
+
 func words(enum protoreflect.EnumDescriptor) []string {
 	var out []string
 	for i := 1; i < enum.Values().Len(); i++ {

@@ -68,18 +68,19 @@ func newRoot(env *Environment) *cobra.Command {
 		Short: "Prove, and make, that a consumer's copy of a center's records is right",
 		Long: `lockstep is the operator's command line of the two services.
 
-Exit codes: 0 equal or done, 1 ran to its end and something differs, 2 refused, 3 did not work.`,
+Exit codes: 0 equal or done, 1 ran to its end and something differs, 2 refused, 3 did not work;
+lockstep help exit-codes says more. lockstep completion makes the shell complete commands,
+states and ids.`,
 		Example: `  lockstep demo
   lockstep task create --consumer svc-hall --all --wait
   lockstep doctor --config consumer.yaml --side consumer`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		newDemo(env), newDev(env), newBench(env), newDoctor(env), newKeygen(env), newToken(env), newSecrets(env), newVersion(env),
-		newTask(env), newWork(env), newGrant(env), newAudit(env), newEvidence(env),
-		newDelivery(env), newRecord(env), newRetired(env), newQuarantine(env),
+		newTask(env), newWork(env), newGrant(env), newAudit(env), newEvidence(env), newRefresh(env),
+		newDelivery(env), newRecord(env), newRetired(env), newQuarantine(env), exitCodesTopic(),
 	)
 	return root
 }

@@ -52,6 +52,7 @@ func deliveryFailed(r *remote) *cobra.Command {
 		},
 	}
 	f.add(cmd)
+	completeStates[centerv1.DeliveryState](cmd)
 	cmd.Flags().StringVar(&f.consumer, "consumer", "", "only this consumer")
 	cmd.Flags().StringVar(&code, "code", "", "only this stable code")
 	return cmd

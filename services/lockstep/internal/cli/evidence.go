@@ -47,6 +47,7 @@ Exit codes: 0 written, 2 refused, 3 did not work; what was written then has no e
   lockstep evidence export ` + exampleKey + ` --key 0190f5c27cde7a4f8a9b1c2d3e4f5062 --words --out task.jsonl`,
 	}
 	center := newRemote(env, cmd, "center")
+	cmd.ValidArgsFunction = completeIDs(center, taskIDs(false))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		atCenter, err := center.client()
 		if err != nil {

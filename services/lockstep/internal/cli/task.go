@@ -20,6 +20,9 @@ func newTask(env *Environment) *cobra.Command {
 	})
 	r := newRemote(env, cmd, "center")
 	cmd.AddCommand(taskCreate(r), taskList(r), taskShow(r), taskWatch(r), taskCancel(r), taskResults(r), taskOutcomes(r))
+	completeArgs(cmd, func(name string) cobra.CompletionFunc {
+		return completeIDs(r, taskIDs(name == "watch" || name == "cancel"))
+	})
 	return cmd
 }
 
@@ -181,6 +184,7 @@ func taskList(r *remote) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&f.consumer, "consumer", "", "only this consumer")
 	f.add(cmd)
+	completeStates[evidencev1.TaskState](cmd)
 	return cmd
 }
 

@@ -18,6 +18,7 @@ func newWork(env *Environment) *cobra.Command {
 	})
 	r := newRemote(env, cmd, "consumer")
 	cmd.AddCommand(workList(r), workShow(r), workOutcomes(r), workPause(r), workResume(r))
+	completeArgs(cmd, func(string) cobra.CompletionFunc { return completeIDs(r, workIDs) })
 	return cmd
 }
 
@@ -49,6 +50,7 @@ func workList(r *remote) *cobra.Command {
 		},
 	}
 	f.add(cmd)
+	completeStates[consumerv1.WorkState](cmd)
 	return cmd
 }
 
@@ -100,6 +102,7 @@ func ledgerList(r *remote) (*cobra.Command, *paging) {
 	cmd.Flags().StringVar(&class, "class", "", "only this class: MISSING, STALE, HASH_CONFLICT, TOMBSTONE, LOCAL_AHEAD, EXTRA_ROW, REVISION_ZERO, QUARANTINED")
 	cmd.Flags().StringVar(&outcome, "outcome", "", "only this outcome: REPAIRED, SETTLED, RETIRED, REPORTED, DEFERRED, EXHAUSTED, QUARANTINED")
 	f.add(cmd)
+	completeClasses(cmd)
 	return cmd, &f
 }
 
