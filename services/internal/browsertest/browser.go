@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -100,6 +101,38 @@ func (b *Tab) Troubles() []string {
 	return troubles
 }
 
+// AwaitTrouble waits until the browser complained of all of these.
+func (b *Tab) AwaitTrouble(texts ...string) {
+	b.t.Helper()
+	deadline := time.NewTimer(stepTimeout)
+	defer deadline.Stop()
+	again := time.NewTicker(lookAgain)
+	defer again.Stop()
+	for {
+		b.mu.Lock()
+		said := strings.Join(b.troubles, "\n")
+		b.mu.Unlock()
+		missing := slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return strings.Contains(said, text) })
+		if len(missing) == 0 {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-deadline.C:
+			b.t.Fatalf("the browser does not complain of %q:\n%s", missing, said)
+		}
+	}
+}
+
+// Script switches the pages' scripts on or off, from the next page on.
+func (b *Tab) Script(on bool) {
+	b.t.Helper()
+	do(b, "switch scripts", chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !on})
+		return err
+	}))
+}
+
 // do does one step, or ends the test telling what the page shows.
 func do[T any](b *Tab, what string, action chromedp.Action[T]) T {
 	b.t.Helper()
@@ -114,17 +147,28 @@ func do[T any](b *Tab, what string, action chromedp.Action[T]) T {
 
 // shown is the page in words.
 func (b *Tab) shown() string {
-	text, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("location.href + '\\n' + document.body.innerText"))
+	text, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("location.href + '\\n' + (document.body?.innerText ?? '')"))
 	if err != nil {
 		return err.Error()
 	}
 	return text
 }
 
-// Go opens a path.
+// Go opens a path of the service, or another address.
 func (b *Tab) Go(path string) {
 	b.t.Helper()
-	do(b, "open "+path, chromedp.Navigate(b.base+path))
+	if strings.HasPrefix(path, "/") {
+		path = b.base + path
+	}
+	do(b, "open "+path, func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
+		for {
+			// A page that was just asked for by a click may take the place of this one.
+			got, err := chromedp.Navigate(path)(ctx, t)
+			if err == nil || !strings.Contains(err.Error(), "net::ERR_ABORTED") {
+				return got, err
+			}
+		}
+	})
 }
 
 // Status is the HTTP status of the document shown.
@@ -203,6 +247,18 @@ func (b *Tab) Await(text string) {
 func (b *Tab) AwaitGone(text string) {
 	b.t.Helper()
 	b.until("wait until gone: "+text, fmt.Sprintf("document.readyState === 'complete' && !document.body.innerText.includes(%q)", text))
+}
+
+// AwaitLive waits until the page is told of changes.
+func (b *Tab) AwaitLive() {
+	b.t.Helper()
+	b.until("wait until the page is live", "document.querySelector('.live-state.on') !== null")
+}
+
+// AwaitStill waits until the page is told of no more changes.
+func (b *Tab) AwaitStill() {
+	b.t.Helper()
+	b.until("wait until the page is still", "document.querySelector('.live-state.on, .live-state.off') === null")
 }
 
 func (b *Tab) until(what, expression string) {
