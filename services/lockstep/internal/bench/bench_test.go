@@ -55,7 +55,7 @@ func measured() *Result {
 	return &Result{
 		On: Machine{System: "linux/amd64", CPUs: 2, Load: "0.10 0.20 0.30", Postgres: map[string]string{"server_version": "15.18", "shared_buffers": "2GB"}},
 		Reconcile: &Reconcile{
-			Rows: 1_000_000, Diff: 1000, MaterialiseSeconds: 4, EqualSeconds: 1.25, EqualWireBytes: 400_000, FindSeconds: 2, FindWireBytes: 42_000_000,
+			Rows: 1_000_000, Diff: 1000, MaterialiseSeconds: 4, EqualSeconds: 1.25, EqualWireBytes: 400_000, ContentSeconds: 8, ContentWireBytes: 400_000, ScatteredSeconds: 2.5, ScatteredRows: 20_000, FindSeconds: 2, FindWireBytes: 42_000_000,
 			RepairSeconds: 4, RepairWireBytes: 58_000_000, CenterRSSBytes: 80_000_000, ConsumerRSSBytes: 40_000_000,
 			Found: map[string]int64{"MISSING": 200}, Repaired: 800, Retired: 200, Repeat: 3,
 		},
@@ -81,12 +81,15 @@ func TestWrite(t *testing.T) {
                seconds  rows/s  over the wire  fdw s  ratio
   materialise     4.00    250k              ·      ·      ·
         equal     1.25    800k         400 kB   2.50   0.50
+    scattered     2.50    400k              ·   2.50   1.00
+      content     8.00    125k         400 kB      ·      ·
          find     2.00    500k          42 MB   2.50   0.80
        repair     4.00    250k          58 MB  10.00   0.40
 
 800 repaired, 200 repairs/s; 200 retired, 0 reported. Most memory: center 80 MB, consumer 40 MB.
 pg_comparator was skipped: it is not installed.
-Each task but its manifest, from the manifest's freezing to the acceptance of the report.
+Each task but its manifest, from the manifest's freezing to the acceptance of the report; content with its manifest.
+scattered: equal sets after writes to 20000 rows that no VACUUM followed. content: equal sets, content hashed on both sides.
 
 refresh               1000 scopes, 100000 differences, median of 3
 seconds               4.00
@@ -108,7 +111,7 @@ func TestResultAsJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`"reconcile":{"rows":1000000,"diff":1000,"materialise_seconds":4,"equal_seconds":1.25,"equal_wire_bytes":400000,"find_seconds":2,` +
+		`"reconcile":{"rows":1000000,"diff":1000,"materialise_seconds":4,"equal_seconds":1.25,"equal_wire_bytes":400000,"content_seconds":8,"content_wire_bytes":400000,"scattered_seconds":2.5,"scattered_rows":20000,"find_seconds":2,` +
 			`"find_wire_bytes":42000000,"repair_seconds":4,"repair_wire_bytes":58000000,"center_rss_bytes":80000000,"consumer_rss_bytes":40000000,`,
 		`"peers":{"fdw":{"equal_seconds":2.5,"find_seconds":2.5,"repair_seconds":10},"pg_comparator":{"equal_seconds":0,"find_seconds":0,"repair_seconds":0,"skipped":"it is not installed"}}`,
 		`"refresh":{"scopes":1000,"differences":100000,"seconds":4,"differences_per_second":25000,"statements_per_scope":11.14,"statements_counted_by":"pg_stat_statements","rss_bytes":33000000,`,

@@ -26,10 +26,18 @@ type Reconcile struct {
 	MaterialiseSeconds float64 `json:"materialise_seconds"`
 	EqualSeconds       float64 `json:"equal_seconds"`
 	EqualWireBytes     int64   `json:"equal_wire_bytes"`
-	FindSeconds        float64 `json:"find_seconds"`
-	FindWireBytes      int64   `json:"find_wire_bytes"`
-	RepairSeconds      float64 `json:"repair_seconds"`
-	RepairWireBytes    int64   `json:"repair_wire_bytes"`
+	// ContentSeconds is a whole round of equal sets, from the creation of the task
+	// to its end, in which both sides hash the content.
+	ContentSeconds   float64 `json:"content_seconds"`
+	ContentWireBytes int64   `json:"content_wire_bytes"`
+	// ScatteredSeconds is EqualSeconds after scattered writes to 2 % of the
+	// projection's rows, which no VACUUM followed.
+	ScatteredSeconds float64 `json:"scattered_seconds"`
+	ScatteredRows    int64   `json:"scattered_rows"`
+	FindSeconds      float64 `json:"find_seconds"`
+	FindWireBytes    int64   `json:"find_wire_bytes"`
+	RepairSeconds    float64 `json:"repair_seconds"`
+	RepairWireBytes  int64   `json:"repair_wire_bytes"`
 	// The most each process ever had resident; 0 where the system does not tell.
 	CenterRSSBytes   int64 `json:"center_rss_bytes"`
 	ConsumerRSSBytes int64 `json:"consumer_rss_bytes"`
@@ -62,6 +70,7 @@ type reconciler struct {
 	result  *Result
 
 	materialise []float64
+	memory      dev.Memory // of processes that have ended
 }
 
 func measureReconcile(ctx context.Context, o *Options, r *Result) (err error) {
@@ -118,6 +127,13 @@ func (m *reconciler) run(ctx context.Context) error {
 		return err
 	}
 
+	if err := m.content(ctx); err != nil {
+		return err
+	}
+	if err := m.scattered(ctx); err != nil {
+		return err
+	}
+
 	damage := store.SplitDamage(m.options.Diff)
 	m.options.Note("damage: %d missing, %d stale, %d hash conflicts, %d tombstones, %d extra", damage.Missing, damage.Stale, damage.Conflict, damage.Tombstone, damage.Extra)
 	if err := m.consumer.DamageEvenly(ctx, m.options.Rows, damage, m.options.Now()); err != nil {
@@ -146,14 +162,58 @@ func (m *reconciler) run(ctx context.Context) error {
 
 	out.MaterialiseSeconds = median(m.materialise)
 	memory, err := m.stack.Memory()
-	out.CenterRSSBytes, out.ConsumerRSSBytes = memory.Center, memory.Consumer
+	out.CenterRSSBytes, out.ConsumerRSSBytes = max(m.memory.Center, memory.Center), max(m.memory.Consumer, memory.Consumer)
 	return err
+}
+
+// content measures whole rounds of equal sets, content hashed on both sides.
+func (m *reconciler) content(ctx context.Context) error {
+	memory, err := m.stack.Memory()
+	if err != nil {
+		return err
+	}
+	m.memory = memory // of the process that is about to be stopped
+	if err := m.stack.RestartConsumer(ctx, map[string]any{"verify_content": true}); err != nil {
+		return err
+	}
+	var times []float64
+	for range m.options.Repeat {
+		t, err := m.task(ctx, "content", evidencev1.Mode_MODE_REPAIR, store.Classes{})
+		if err != nil {
+			return err
+		}
+		m.result.expect("content, verified", evidencev1.Verified_VERIFIED_CONTENT, t.verified)
+		times = append(times, t.materialise+t.seconds)
+		m.result.Reconcile.ContentWireBytes = t.wire
+	}
+	m.result.Reconcile.ContentSeconds = median(times)
+	if memory, err = m.stack.Memory(); err != nil {
+		return err
+	}
+	m.memory.Consumer = max(m.memory.Consumer, memory.Consumer)
+	return m.stack.RestartConsumer(ctx, map[string]any{"verify_content": false})
+}
+
+// scattered measures equal sets once the visibility map is stale, and mends that.
+func (m *reconciler) scattered(ctx context.Context) (err error) {
+	out := m.result.Reconcile
+	if out.ScatteredRows, err = m.consumer.ScatterWrites(ctx); err != nil {
+		return err
+	}
+	m.options.Note("writes: %d rows of the projection, no VACUUM", out.ScatteredRows)
+	t, err := m.repeat(ctx, "scattered", evidencev1.Mode_MODE_REPAIR, store.Classes{})
+	if err != nil {
+		return err
+	}
+	out.ScatteredSeconds = t.seconds
+	return m.consumer.Analyze(ctx, store.ProjectionTable())
 }
 
 // took is what one task came to.
 type took struct {
 	seconds, materialise        float64
 	wire                        int64
+	verified                    evidencev1.Verified
 	found                       map[string]int64
 	repaired, retired, reported int64
 }
@@ -229,7 +289,7 @@ func (m *reconciler) await(ctx context.Context, id string) (*centerv1.Task, erro
 }
 
 func figures(t *centerv1.Task) took {
-	out := took{wire: t.GetProgress().GetWireBytes(), found: map[string]int64{}}
+	out := took{wire: t.GetProgress().GetWireBytes(), verified: t.GetProgress().GetVerified(), found: map[string]int64{}}
 	for _, c := range t.GetProgress().GetCounts() {
 		if c.GetFound() > 0 {
 			out.found[c.GetClass()] = c.GetFound()

@@ -103,6 +103,18 @@ func (p Pool) DamageEvenly(ctx context.Context, rows int, c Classes, now time.Ti
 	return p.Analyze(ctx, ProjectionTable())
 }
 
+// ScatterWrites changes a column of the host's own in every fiftieth row of the
+// projection: what both sides compare stays, and the visibility map that an
+// index-only scan needs is stale for a good part of the heap. It says how many
+// rows that were.
+func (p Pool) ScatterWrites(ctx context.Context) (int64, error) {
+	tag, err := p.Exec(ctx, `UPDATE hall.answer_projection SET link_state = 'seen' WHERE seq_no % 50 = 0`)
+	if err != nil {
+		return 0, fmt.Errorf("scatter writes: %w", err)
+	}
+	return tag.RowsAffected(), nil
+}
+
 func changeChosen(set string, kind int) string {
 	return fmt.Sprintf(`UPDATE hall.answer_projection SET %s FROM chosen c WHERE answer_projection.answer_id = c.answer_id AND c.kind = %d`, set, kind)
 }
