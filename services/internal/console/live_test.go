@@ -72,7 +72,10 @@ func TestALivePartIsDrawnAnew(t *testing.T) {
 	w := setup(t)
 	l := w.listen("/console/live/live/a", ann())
 	l.want(`part <p id="shown">first</p>`)
-	// Past the server's time-outs for requests that end: they are 50 ms here, a redraw takes a second.
+	// Three redraws of at least a second each go past the server's time-outs.
+	if 3*minRedraw <= serverTimeout {
+		t.Fatal("the time-outs are not passed")
+	}
 	w.change(func() { w.shown = "second <" })
 	l.want(`part <p id="shown">second &lt;</p>`)
 	w.change(func() { w.trouble = fault.ToStatus(fault.New(fault.Unavailable, "x")) })

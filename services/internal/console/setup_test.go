@@ -24,6 +24,9 @@ import (
 
 const annsToken = "ANNS-TOKEN-OF-THIS-TEST"
 
+// serverTimeout is long for a request, and shorter than a live part is watched.
+const serverTimeout = 2 * time.Second
+
 // world is a console with a few pages over a small service: a box with a lid.
 type world struct {
 	t       *testing.T
@@ -57,7 +60,7 @@ func setup(t *testing.T) *world {
 	w.must(err)
 	// Time-outs that end no stream: they are for requests that end.
 	w.server = httptest.NewUnstartedServer(handler)
-	w.server.Config.ReadTimeout, w.server.Config.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
+	w.server.Config.ReadTimeout, w.server.Config.WriteTimeout = serverTimeout, serverTimeout
 	w.server.Start()
 	t.Cleanup(w.server.Close)
 	t.Cleanup(stop)
