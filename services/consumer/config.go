@@ -29,6 +29,8 @@ type Config struct {
 	// words are believed.
 	SourceAppKey string                    `koanf:"source_app_key"`
 	Operators    []identity.OperatorConfig `koanf:"operators"`
+	// OIDC lets tokens of an identity provider stand for operators, too.
+	OIDC identity.OIDCConfig `koanf:"oidc"`
 
 	Center Center   `koanf:"center"`
 	Store  Database `koanf:"store"`
@@ -113,6 +115,8 @@ type Execution struct {
 
 // Limits of what is done in a second.
 type Limits struct {
+	identity.Rates `koanf:",squash"`
+
 	// RepairsPerSecond of one process at most, over its whole scan; 0 for no limit.
 	RepairsPerSecond int `koanf:"repairs_per_second"`
 }
@@ -140,8 +144,10 @@ func defaults() *Config {
 		Backoff: Backoff{Base: 60 * time.Second, Cap: 30 * time.Minute}, MaxRetries: 6,
 		ScanInterval: 30 * time.Second, ScanInitialDelay: 20 * time.Second,
 		Walk: walkPages, Retention: 90 * 24 * time.Hour,
+		Limits:    Limits{Rates: identity.DefaultRates()},
 		LoadGuard: load.Defaults(),
 		Refresh:   refreshDefaults(),
+		OIDC:      identity.OIDCDefaults(),
 		Metrics:   Metrics{Interval: figuresInterval},
 		Tracing:   tracing.Defaults(),
 	}
@@ -173,8 +179,10 @@ func (c *Config) Validate() error {
 	p.Check(c.Center.Address != "", "center.address is missing")
 	p.Check(c.Store.DSN != "", "store.dsn is missing")
 	p.Check(c.Store.MaxConns >= minConns, "store.max_conns is at least %d", minConns)
+	p.Add("oidc", c.OIDC.Validate())
 	p.Add("dataset", c.Dataset.Validate(dataset.Consumer))
 	p.Check(c.Walk == walkPages || c.Walk == walkRows, "walk is %s or %s, not %q", walkPages, walkRows, c.Walk)
+	p.Add("limits", c.Limits.Validate())
 	p.Add("load_guard", c.LoadGuard.Validate())
 	p.Add("refresh", c.Refresh.Validate())
 	c.checkSizes(&p)

@@ -93,7 +93,7 @@ scan_initial_delay: -1s
 snapshot_max_age: 0s
 max_repair_retries: -1
 walk: columns
-limits: {repairs_per_second: -1}
+limits: {repairs_per_second: -1, peer_calls_per_second: 0, operator_calls_per_second: 0}
 load_guard: {max_active: -1}
 max_pending_extras: 501
 max_retire_percent: 101
@@ -106,7 +106,7 @@ backoff: {base: 2h, cap: 1h}
 `)
 		for _, want := range []string{
 			"own app_key", "stall_limit 1m0s is not below lease", "scan_interval 10s is not below a third", "scan_initial_delay",
-			"snapshot_max_age", "walk is pages or rows", "limits.repairs_per_second", "load_guard", "max_repair_retries", "max_pending_extras", "max_retire_percent", "max_error_items", "max_work_per_scan",
+			"snapshot_max_age", "walk is pages or rows", "limits.repairs_per_second", "peer_calls_per_second", "operator_calls_per_second", "load_guard", "max_repair_retries", "max_pending_extras", "max_retire_percent", "max_error_items", "max_work_per_scan",
 			"progress_report_rounds", "max_retries", "retention", "backoff.base",
 		} {
 			if err == nil || !strings.Contains(err.Error(), want) {

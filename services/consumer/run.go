@@ -143,6 +143,7 @@ func run(ctx context.Context, cfg *Config) error {
 	if err != nil {
 		return err
 	}
+	guard.Limit(cfg.Limits.Rates)
 
 	// Databases: one, with a share of the connections for reading images, and a
 	// few more that renew leases and do nothing else.
