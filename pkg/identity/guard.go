@@ -51,6 +51,7 @@ type Guard struct {
 	self      string
 	trust     *Trust
 	operators operators
+	issuer    *issuer // nil: only tokens of the settings
 	rules     map[string]Rule
 	codec     serverCodec
 	buckets   *buckets
@@ -156,6 +157,12 @@ func (g *Guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 	if err != nil {
 		return err
 	}
+	// A stream ends with the token that opened it.
+	if who, ok := principalOf(ctx); ok && !who.until.IsZero() {
+		ends, cancel := context.WithTimeout(ctx, who.until.Sub(g.now()))
+		defer cancel()
+		ctx = ends
+	}
 	return handler(srv, &guardedStream{ServerStream: stream, guard: g, ctx: ctx, signed: signed})
 }
 
@@ -201,11 +208,11 @@ func (g *Guard) admit(ctx context.Context, method string) (context.Context, *cla
 	case everybody:
 		return ctx, nil, nil
 	case humans:
-		operator, err := g.operator(ctx, rule.role)
+		who, err := g.operator(ctx, rule.role)
 		if err != nil {
 			return ctx, nil, err
 		}
-		return withPrincipal(ctx, principal{operator: operator}), nil, nil
+		return withPrincipal(ctx, who), nil, nil
 	case peers:
 		token, ok := one(ctx, CallTokenKey)
 		if !ok {
@@ -221,20 +228,24 @@ func (g *Guard) admit(ctx context.Context, method string) (context.Context, *cla
 	return ctx, nil, fault.New(fault.PermissionDenied, "nobody may call this method")
 }
 
-func (g *Guard) operator(ctx context.Context, atLeast Role) (Operator, error) {
+func (g *Guard) operator(ctx context.Context, atLeast Role) (who principal, err error) {
 	token, ok := one(ctx, OperatorTokenKey)
 	if !ok {
-		return Operator{}, unknownCaller("an operator's token is needed")
+		return who, unknownCaller("an operator's token is needed")
 	}
-	operator, ok := g.operators.find(token)
-	if !ok {
-		return Operator{}, unknownCaller("the operator's token is not known")
+	if who.operator, ok = g.operators.find(token); !ok {
+		if g.issuer == nil || !looksSigned(token) {
+			return who, unknownCaller("the operator's token is not known")
+		}
+		if who.operator, who.until, err = g.issuer.verify(ctx, token, g.now()); err != nil {
+			return principal{}, err
+		}
 	}
-	if ranks[operator.Role] < ranks[atLeast] {
-		recordPrincipal(ctx, principal{operator: operator})
-		return Operator{}, fault.New(fault.PermissionDenied, "the role %s is needed", atLeast)
+	if ranks[who.operator.Role] < ranks[atLeast] {
+		recordPrincipal(ctx, who)
+		return principal{}, fault.New(fault.PermissionDenied, "the role %s is needed", atLeast)
 	}
-	return operator, nil
+	return who, nil
 }
 
 // count takes a token from the caller's bucket.

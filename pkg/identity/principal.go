@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 type principal struct {
 	appKey   string
 	operator Operator
+	until    time.Time // the end of what verified it; zero for none
 }
 
 // name is stable, and tells the two kinds apart.
@@ -107,8 +109,11 @@ func (r Rates) Validate() error {
 	return errors.Join(problems...)
 }
 
-// buckets holds one token bucket a verified caller; their number is that of the
-// trust store's apps and the settings' operators.
+// maxBuckets bounds the callers that are remembered: an issuer may know many.
+const maxBuckets = 10_000
+
+// buckets holds one token bucket a verified caller. Those that are full again
+// are forgotten when there are too many.
 type buckets struct {
 	rates  Rates
 	mu     sync.Mutex
@@ -129,6 +134,9 @@ func (b *buckets) allow(p principal, now time.Time) bool {
 			calls, burst = b.rates.PeerCallsPerSecond, peerBurst
 		}
 		bucket = rate.NewLimiter(rate.Limit(calls), burst*calls)
+		if len(b.byName) >= maxBuckets {
+			maps.DeleteFunc(b.byName, func(_ string, full *rate.Limiter) bool { return full.TokensAt(now) >= float64(full.Burst()) })
+		}
 		b.byName[p.name()] = bucket
 	}
 	return bucket.AllowN(now, 1)

@@ -164,3 +164,12 @@ func (s *service) StreamingOutputCall(request *pb.StreamingOutputCallRequest, st
 	}
 	return nil
 }
+
+// FullDuplexCall stays open until its context ends.
+func (s *service) FullDuplexCall(stream pb.TestService_FullDuplexCallServer) error {
+	if _, err := stream.Recv(); err != nil {
+		return err
+	}
+	<-stream.Context().Done()
+	return stream.Context().Err()
+}

@@ -28,6 +28,8 @@ type Config struct {
 	// TrustFile holds the public keys of its consumers.
 	TrustFile string                    `koanf:"trust_file"`
 	Operators []identity.OperatorConfig `koanf:"operators"`
+	// OIDC lets tokens of an identity provider stand for operators, too.
+	OIDC identity.OIDCConfig `koanf:"oidc"`
 	// Targets are the consumers' addresses by app key.
 	Targets map[string]string `koanf:"targets"`
 
@@ -139,6 +141,7 @@ func defaults() *Config {
 		// The call and its conclusion fit into the ten seconds that a stop may take.
 		Dispatch: Dispatch{Timeout: 5 * time.Second},
 		Delivery: deliveryDefaults(),
+		OIDC:     identity.OIDCDefaults(),
 		Metrics:  metricsDefaults(),
 		Tracing:  tracing.Defaults(),
 		Store:    Database{MaxConns: 20},
@@ -164,6 +167,7 @@ func (c *Config) Validate() error {
 	p.Check(c.Store.DSN != "", "store.dsn is missing")
 	p.Check(c.Source.DSN != "", "source.dsn is missing; it may be the store's database, read by a role that may SELECT")
 	p.Check(c.Store.MaxConns >= 2 && c.Source.MaxConns >= 2, "store.max_conns and source.max_conns are at least 2")
+	p.Add("oidc", c.OIDC.Validate())
 	p.Add("dataset", c.Dataset.Validate(dataset.Center))
 	for appKey, address := range c.Targets {
 		p.Check(appKey != "" && address != "", "targets.%s: an app key and its host:port are needed", appKey)

@@ -80,6 +80,9 @@ func loadIdentity(cfg *Config) (*identities, error) {
 		return nil, err
 	}
 	guard.Limit(cfg.Limits.Rates)
+	if err := guard.TrustIssuer(cfg.OIDC); err != nil {
+		return nil, err
+	}
 	return &identities{key: key, signer: signer, trust: trust, guard: guard}, nil
 }
 

@@ -143,6 +143,9 @@ func run(ctx context.Context, cfg *Config) error {
 	if err != nil {
 		return err
 	}
+	if err := guard.TrustIssuer(cfg.OIDC); err != nil {
+		return err
+	}
 	guard.Limit(cfg.Limits.Rates)
 
 	// Databases: one, with a share of the connections for reading images, and a
