@@ -305,7 +305,11 @@ cleanup() {
 	if [ -n "$engine_pid" ]; then
 		kill "$engine_pid" && wait "$engine_pid" || true
 		[ -n "${KEEP:-}" ] || rm -rf .cache/docker
-		rm -rf "$(dirname "${DOCKER_HOST#unix://}")"
+		local run
+		run=$(dirname "${DOCKER_HOST#unix://}")
+		# Namespaces that were in use stay mounted when the engine ends.
+		umount "$run"/exec/netns/* 2>/dev/null || true
+		rm -rf "$run" || true
 	fi
 	exit "$status"
 }

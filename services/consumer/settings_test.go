@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"lockstep.dev/pkg/config"
 	"lockstep.dev/services/internal/settingsdoc"
 )
 
@@ -28,5 +29,14 @@ func TestSettingsReference(t *testing.T) {
 	}
 	if string(got) != want {
 		t.Errorf("%s is stale: run make generate", file)
+	}
+}
+
+// The settings that come with the deployments are taken as they are.
+func TestDeployedSettings(t *testing.T) {
+	for _, file := range []string{"compose/consumer.yaml", "kubernetes/settings/consumer.yaml"} {
+		if err := config.Load("../../deploy/"+file, envPrefix, defaults()); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
 	}
 }
