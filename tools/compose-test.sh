@@ -206,7 +206,13 @@ ends_well() {
 	[ "$(state "$1")" = PARTIAL ] || fail "task $1 ended $(state "$1"), want PARTIAL"
 }
 
-sql() { docker exec -i "$(container "$1-db")" psql -X -A -t -U postgres -d "$1" -c "$2"; }
+sql() { docker exec -i "$(container "$1-db")" psql -X -A -t -h /run/postgresql -U postgres -d "$1" -c "$2"; }
+# denied DATABASE SQL WHAT: the database refuses it for want of a right.
+denied() {
+	local out
+	out=$(sql "$1" "$2" 2>&1) && fail "$3"
+	[[ $out == *"permission denied"* ]] || fail "$3: $out"
+}
 damage() { sql consumer "UPDATE hall.answer_projection SET \"values\" = '{\"broken\": 1}', content_hash = sha256('broken') WHERE tenant_id = 101 AND form_id = 'course-feedback' AND retired_at IS NULL AND answer_id IN (SELECT answer_id FROM hall.answer_projection WHERE tenant_id = 101 AND form_id = 'course-feedback' AND retired_at IS NULL AND link_state IS NOT NULL ORDER BY answer_id LIMIT 300)" >/dev/null; }
 
 test_isolation() {
@@ -218,9 +224,9 @@ test_isolation() {
 	done
 	out=$(docker ps --filter "label=com.docker.compose.project=$project" --format '{{.Ports}}' | grep -o '[0-9.:]*->' | grep -v '^127\.0\.0\.1:' || true)
 	[ -z "$out" ] || fail "published beyond loopback: $out"
-	! sql center 'SET ROLE lockstep_center; CREATE TABLE lockstep.x ()' >/dev/null 2>&1 || fail "the center's role may make tables"
-	! sql center 'SET ROLE lockstep_source; UPDATE answers.answer SET revision = 0' >/dev/null 2>&1 || fail "the source's role may write"
-	! sql consumer 'SET ROLE lockstep_consumer; DELETE FROM hall.answer_projection' >/dev/null 2>&1 || fail "the consumer's role may delete"
+	denied center 'SET ROLE lockstep_center; CREATE TABLE lockstep.x ()' "the center's role may make tables"
+	denied center 'SET ROLE lockstep_source; UPDATE answers.answer SET revision = 0' "the source's role may write"
+	denied consumer 'SET ROLE lockstep_consumer; DELETE FROM hall.answer_projection' "the consumer's role may delete"
 }
 
 test_demo() {
