@@ -53,7 +53,7 @@ var projections = []string{"bills", "scores"}
 func (f *requestFlags) request() (*consumerv1.RefreshRequest, error) {
 	payload := f.payload
 	if path, ok := strings.CutPrefix(payload, "@"); ok {
-		text, err := os.ReadFile(path)
+		text, err := os.ReadFile(path) //nolint:gosec // the user names the file
 		if err != nil {
 			return nil, fmt.Errorf("read the payload: %w", err)
 		}
