@@ -16,10 +16,10 @@ import (
 	"lockstep.dev/services/center/internal/store/frozen"
 )
 
-// defaultPartRows are read, hashed and put in order as one: about 8 MB of rows
+// defaultPartRows are read, hashed and put in order as one: about 4 MB of rows
 // without their contents, for each reader. Larger parts are read a little
 // cheaper, because more of their rows lie in the same page of the table.
-const defaultPartRows = 65_536
+const defaultPartRows = 32_768
 
 // made is a written set, not yet adopted.
 type made struct {
