@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,9 +95,9 @@ func (t *Transport) ownCertificate() (settings *tls.Config, scheme string, err e
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		// No name to verify: the certificate itself is known.
-		InsecureSkipVerify: true, //nolint:gosec // VerifyPeerCertificate below compares it whole
-		VerifyPeerCertificate: func(shown [][]byte, _ [][]*x509.Certificate) error {
-			if len(shown) == 0 || !bytes.Equal(shown[0], own.Certificate[0]) {
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection below compares it whole
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if len(s.PeerCertificates) == 0 || !bytes.Equal(s.PeerCertificates[0].Raw, own.Certificate[0]) {
 				return errors.New("the server shows another certificate than cert_file")
 			}
 			return nil

@@ -18,7 +18,7 @@ func TestSettingsReference(t *testing.T) {
 	}
 	want := settingsdoc.Markdown("consumer", envPrefix, settings)
 	if os.Getenv("WRITE_SETTINGS") != "" {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil { //nolint:gosec // a page for everybody
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return

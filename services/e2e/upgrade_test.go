@@ -263,7 +263,7 @@ func previous(t *testing.T, present string) string {
 		{source, []string{"tar", "-xf", archive}},
 		{source, []string{"go", "build", "-buildvcs=false", "-o", bin + "/", "./services/center", "./services/consumer"}},
 	} {
-		cmd := exec.CommandContext(t.Context(), step.args[0], step.args[1:]...) //nolint:gosec // of the list above
+		cmd := exec.CommandContext(t.Context(), step.args[0], step.args[1:]...)
 		cmd.Dir = step.dir
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("build the services of %s: %s: %v\n%s", commit, strings.Join(step.args, " "), err, out)
@@ -275,7 +275,7 @@ func previous(t *testing.T, present string) string {
 
 func releaseBefore(ctx context.Context) (string, error) {
 	git := func(args ...string) (string, error) {
-		cmd := exec.CommandContext(ctx, "git", args...) //nolint:gosec // of the calls below
+		cmd := exec.CommandContext(ctx, "git", args...)
 		cmd.Dir = "../.."
 		out, err := cmd.Output()
 		return strings.TrimSpace(string(out)), err

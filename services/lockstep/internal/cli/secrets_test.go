@@ -84,7 +84,7 @@ func TestSecrets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(mounted, text, 0o440); err != nil { //nolint:gosec // as a platform mounts it
+		if err := os.WriteFile(mounted, text, 0o440); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := identity.LoadKeyFile(mounted); err == nil {

@@ -80,7 +80,7 @@ func (o Options) makeDir() error {
 	if len(entries) > 0 {
 		return fmt.Errorf("%s is not empty; nothing in it is written over", o.Dir)
 	}
-	return os.Chmod(o.Dir, folder) //nolint:gosec // a folder needs the x bit
+	return os.Chmod(o.Dir, folder)
 }
 
 // writer writes files until the first error.
