@@ -36,7 +36,9 @@ func setupDesk(t *testing.T) *desk {
 		VALUES ($1, 'ffffffff-ffff-ffff-ffff-ffffffffffff', $2, 1, sha256('x'), now() + interval '1 hour')`, tenant, form)
 	d.exec(true, `TRUNCATE answers.answer_outbox`) // of the filling
 	change := withOutbox()
-	change["delivery"] = settings{"enabled": true, "timeout": "200ms", "max_attempts": 2, "backoff": settings{"base": "50ms", "cap": "50ms"}}
+	// Who is not there is refused at once; who is there has time, on a busy machine too.
+	change["delivery"] = settings{"enabled": true, "timeout": "5s", "max_attempts": 2, "backoff": settings{"base": "50ms", "cap": "50ms"}}
+	change["claim_lease"] = "15s"
 	change["operators"] = []settings{
 		{"id": "tester", "role": "admin", "token_sha256": d.tokenHash},
 		{"id": "vera", "role": "viewer", "token_sha256": viewerHash},

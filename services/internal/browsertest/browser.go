@@ -27,7 +27,7 @@ import (
 const ScreenshotsVariable = "LOCKSTEP_SCREENSHOTS"
 
 const (
-	stepTimeout = 20 * time.Second // of one step; a loaded machine is slow
+	stepTimeout = time.Minute // of one step; a loaded machine is slow
 	lookAgain   = 50 * time.Millisecond
 	wide        = 1280
 	narrow      = 360
