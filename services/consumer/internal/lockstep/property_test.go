@@ -124,7 +124,7 @@ func (w *walked) merge(t *rapid.T, m *manifest, x *Index, part Part, localRows [
 		}
 	}
 	rows := part.Rows
-	if len(rows) > x.PageRows()+1 {
+	if len(rows) > x.PageRows()+x.PageRows()/8+1 {
 		t.Fatalf("%d rows are kept of one range", len(rows))
 	}
 	if part.Overflow {
