@@ -38,7 +38,7 @@ func setupDesk(t *testing.T) *desk {
 	change := withOutbox()
 	// Who is not there is refused at once; who is there has time, on a busy machine too.
 	change["delivery"] = settings{"enabled": true, "timeout": "5s", "max_attempts": 2, "backoff": settings{"base": "50ms", "cap": "50ms"}}
-	change["claim_lease"] = "15s"
+	change["claim_lease"], change["lease"] = "15s", "1m"
 	change["operators"] = []settings{
 		{"id": "tester", "role": "admin", "token_sha256": d.tokenHash},
 		{"id": "vera", "role": "viewer", "token_sha256": viewerHash},
