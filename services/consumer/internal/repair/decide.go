@@ -214,7 +214,7 @@ func (r *Repairer) write(ctx context.Context, t *Task, batch []planned) (missed 
 	case what == projection.Busy:
 		return batch, nil
 	default:
-		return nil, r.note(ctx, t, []store.Entry{evidenced(batch[0].row, batch[0].word, protocol.Quarantined, fault.Quarantined)}, nil)
+		return nil, r.note(ctx, t, []store.Entry{evidenced(batch[0].row, batch[0].word, protocol.Quarantined, fault.Quarantined)})
 	}
 }
 
@@ -289,5 +289,5 @@ func (r *Repairer) held(ctx context.Context, t *Task, missed []planned) ([]plann
 		}
 		rest = append(rest, m)
 	}
-	return rest, r.note(ctx, t, entries, nil)
+	return rest, r.note(ctx, t, entries)
 }

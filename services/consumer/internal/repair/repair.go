@@ -163,9 +163,9 @@ func reportOnly(d *row, mode protocol.Mode) (store.Entry, bool) {
 	}
 }
 
-// note writes ledger rows and high-water marks that go with no other effect.
-func (r *Repairer) note(ctx context.Context, t *Task, entries []store.Entry, marks []store.Mark) error {
-	return r.record(ctx, t, entries, marks, nil)
+// note writes ledger rows that go with no other effect.
+func (r *Repairer) note(ctx context.Context, t *Task, entries []store.Entry) error {
+	return r.record(ctx, t, entries, nil, nil)
 }
 
 // contradictions are what is written down of rows of one revision and another
@@ -296,7 +296,7 @@ func (r *Repairer) exhaust(ctx context.Context, t *Task, rows []*row) error {
 	for _, d := range rows {
 		entries = append(entries, d.entry(protocol.Exhausted, fault.RetriesExhausted))
 	}
-	return r.note(ctx, t, entries, nil)
+	return r.note(ctx, t, entries)
 }
 
 func (r *Repairer) deferRows(ctx context.Context, t *Task, rows []*row, code fault.Reason) error {
@@ -307,5 +307,5 @@ func (r *Repairer) deferRows(ctx context.Context, t *Task, rows []*row, code fau
 		}
 		entries = append(entries, d.entry(protocol.Deferred, code))
 	}
-	return r.note(ctx, t, entries, nil)
+	return r.note(ctx, t, entries)
 }

@@ -77,7 +77,7 @@ func (r *Repairer) candidates(ctx context.Context, t *Task) ([]*row, error) {
 			}
 			out = append(out, d)
 		}
-		if err := r.note(ctx, t, held, nil); err != nil {
+		if err := r.note(ctx, t, held); err != nil {
 			return nil, err
 		}
 	}

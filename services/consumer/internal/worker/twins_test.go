@@ -20,7 +20,7 @@ import (
 // gives the task; some records change after its manifest was frozen.
 func (w *world) harm(seed uint64) *centertest.Task {
 	w.t.Helper()
-	random := rand.New(rand.NewPCG(seed, 20261130)) //nolint:gosec // the same for every twin
+	random := rand.New(rand.NewPCG(seed, 20261130))
 	body := func(n int) string { return fmt.Sprintf(`{"n": %d, "r": %d}`, n, random.IntN(1000)) }
 	var late []func()
 	for n := range 320 {
