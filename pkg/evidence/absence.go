@@ -25,7 +25,7 @@ type Absence struct {
 // place of key, nil at an open end; both may be in one page. The result has passed Verify against
 // the root that the page roots fold into, so a wrong neighbour gives an error and never bad evidence.
 func ProveAbsence(key string, size uint64, pageRows int, pageRoots []Node, left, right *PageRef) (Absence, error) {
-	if err := checkPages(size, pageRows, uint64(len(pageRoots))); err != nil {
+	if err := CheckPages(size, pageRows, uint64(len(pageRoots))); err != nil {
 		return Absence{}, err
 	}
 	a := Absence{Size: size}

@@ -18,7 +18,7 @@ type PageRef struct {
 // returned: ErrSize if the figures do not fit one another, ErrNotProven if the rows are not those of
 // their page root.
 func ProveInclusion(ref PageRef, size uint64, pageRows int, pageRoots []Node) ([]Node, error) {
-	if err := checkPages(size, pageRows, uint64(len(pageRoots))); err != nil {
+	if err := CheckPages(size, pageRows, uint64(len(pageRoots))); err != nil {
 		return nil, err
 	}
 	if ref.PageNo < 0 || ref.PageNo >= len(pageRoots) {
@@ -42,8 +42,8 @@ func ProveInclusion(ref PageRef, size uint64, pageRows int, pageRoots []Node) ([
 	return appendPath(path, pageRoots, ref.PageNo), nil
 }
 
-// checkPages holds the size of a tree against its division into pages.
-func checkPages(size uint64, pageRows int, pages uint64) error {
+// CheckPages holds the size of a tree against its division into pages.
+func CheckPages(size uint64, pageRows int, pages uint64) error {
 	if pageRows < 1 || pageRows&(pageRows-1) != 0 {
 		return fmt.Errorf("%w: %d rows a page is no power of two", ErrSize, pageRows)
 	}
@@ -56,7 +56,7 @@ func checkPages(size uint64, pageRows int, pages uint64) error {
 
 // lastPageRows is how many rows the last page of a tree with rows has.
 func lastPageRows(size uint64, pageRows int) int {
-	return int((size-1)%uint64(pageRows)) + 1 //nolint:gosec // checkPages saw pageRows above 0
+	return int((size-1)%uint64(pageRows)) + 1 //nolint:gosec // CheckPages saw pageRows above 0
 }
 
 // appendPath appends the path from nodes[i] to the root over nodes, the lowest first: RFC 6962,

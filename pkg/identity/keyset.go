@@ -28,6 +28,7 @@ const (
 // not more often than once an interval, whoever asks and however it went.
 type keySet struct {
 	read     func(ctx context.Context) ([]byte, error)
+	failed   func(error) // told of every reading that failed
 	refresh  time.Duration
 	interval time.Duration
 
@@ -41,8 +42,8 @@ type keySet struct {
 
 // newKeySet reads a file at once, so that a wrong path stops the start. A URL
 // is read when a token needs it: the service does not depend on the issuer's start.
-func newKeySet(c OIDCConfig, now time.Time) (*keySet, error) {
-	k := &keySet{refresh: c.Refresh, interval: c.Interval}
+func newKeySet(c OIDCConfig, now time.Time, failed func(error)) (*keySet, error) {
+	k := &keySet{failed: failed, refresh: c.Refresh, interval: c.Interval}
 	if c.JWKSFile != "" {
 		k.read = func(context.Context) ([]byte, error) { return readKeyFile(c.JWKSFile) }
 		text, err := readKeyFile(c.JWKSFile)
@@ -119,12 +120,13 @@ func (k *keySet) again(ctx context.Context, now time.Time) {
 	// A caller that goes away does not take the keys from the others.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 	defer cancel()
+	var keys []jose.JSONWebKey
 	text, err := k.read(ctx)
-	if err != nil {
-		return
+	if err == nil {
+		keys, err = parseKeySet(text)
 	}
-	keys, err := parseKeySet(text)
 	if err != nil {
+		k.failed(err)
 		return
 	}
 	k.mu.Lock()

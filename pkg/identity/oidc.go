@@ -120,15 +120,17 @@ type issuer struct {
 }
 
 // TrustIssuer lets the tokens of an issuer stand for operators, beside those of
-// the settings. A file of keys is read here; a URL when a token needs it.
-func (g *Guard) TrustIssuer(config OIDCConfig) error {
+// the settings. A file of keys is read here; a URL when a token needs it. failed
+// is told why the keys could not be read, at most once an interval; the callers
+// only hear that their token is not known.
+func (g *Guard) TrustIssuer(config OIDCConfig, failed func(error)) error {
 	if err := config.Validate(); err != nil {
 		return fmt.Errorf("oidc: %w", err)
 	}
 	if !config.Enabled() {
 		return nil
 	}
-	keys, err := newKeySet(config, g.now())
+	keys, err := newKeySet(config, g.now(), failed)
 	if err != nil {
 		return fmt.Errorf("oidc: %w", err)
 	}

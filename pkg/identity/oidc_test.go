@@ -150,7 +150,7 @@ func (p *provider) trusted(change func(*OIDCConfig)) *Guard {
 	if change != nil {
 		change(&c)
 	}
-	if err := w.guard.TrustIssuer(c); err != nil {
+	if err := w.guard.TrustIssuer(c, func(error) {}); err != nil {
 		p.t.Fatal(err)
 	}
 	return w.guard
@@ -327,7 +327,7 @@ func TestIssuersKeysInAFile(t *testing.T) {
 	}
 	c := p.config()
 	inFile(&c)
-	if err := setup(t).guard.TrustIssuer(c); err == nil || !strings.Contains(err.Error(), "no public key that signs") {
+	if err := setup(t).guard.TrustIssuer(c, func(error) {}); err == nil || !strings.Contains(err.Error(), "no public key that signs") {
 		t.Errorf("a file without keys: %v", err)
 	}
 }
@@ -335,7 +335,7 @@ func TestIssuersKeysInAFile(t *testing.T) {
 func TestAStreamEndsWithItsToken(t *testing.T) {
 	p := newProvider(t)
 	w := setup(t)
-	if err := w.guard.TrustIssuer(p.config()); err != nil {
+	if err := w.guard.TrustIssuer(p.config(), func(error) {}); err != nil {
 		t.Fatal(err)
 	}
 	token := p.token("k1", fields{"exp": testNow.Add(time.Second).Unix(), "realm_access": fields{"roles": []string{"lockstep-admins"}}})

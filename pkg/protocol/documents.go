@@ -1,6 +1,8 @@
 package protocol
 
 import (
+	"errors"
+	"slices"
 	"time"
 
 	"lockstep.dev/pkg/canon"
@@ -97,6 +99,21 @@ type ClassCount struct {
 
 // Open is how many of the class are still differences.
 func (c ClassCount) Open() int64 { return c.Reported + c.Deferred + c.Exhausted + c.QuarantinedCount }
+
+// CheckCounts refuses counts that no ledger has.
+func CheckCounts(counts []ClassCount) error {
+	seen := make(map[Class]bool, len(counts))
+	for _, c := range counts {
+		if !slices.Contains(Classes(), c.Class) || seen[c.Class] {
+			return errors.New("a class is unknown or stated twice")
+		}
+		seen[c.Class] = true
+		if min(c.Found, c.Repaired, c.Settled, c.Retired, c.Reported, c.Deferred, c.Exhausted, c.QuarantinedCount) < 0 {
+			return errors.New("a count is negative")
+		}
+	}
+	return nil
+}
 
 // ErrorItem names one difference, without content.
 type ErrorItem struct {

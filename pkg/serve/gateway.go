@@ -66,15 +66,22 @@ func newGateway(ctx context.Context, conn *grpc.ClientConn, registrations []Gate
 	return &gateway{mux: mux}, nil
 }
 
-// gatewayCalls bound the calls of the gateway's connection. A stream ends with
-// its reader or after streamTimeout.
-func gatewayCalls() []grpc.DialOption {
+// gatewayCalls bound the calls of the gateway's connection. Streams go over
+// another one, so that however many are open, calls don't wait for a place. A
+// stream ends with its reader or after streamTimeout.
+func gatewayCalls(streams *grpc.ClientConn) []grpc.DialOption {
 	unary := func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 		ctx, cancel := context.WithTimeout(ctx, gatewayTimeout)
 		defer cancel()
 		return invoke(ctx, method, request, reply, conn, options...)
 	}
-	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(unary), grpc.WithChainStreamInterceptor(refuseStreams)}
+	stream := func(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
+		if ctx.Value(linesKey{}) != nil {
+			return nil, fault.ToStatus(errNoList()) // an answer that comes in parts anyway has no pages
+		}
+		return streams.NewStream(ctx, desc, method, options...)
+	}
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(unary), grpc.WithChainStreamInterceptor(stream)}
 }
 
 type tokenKey struct{}

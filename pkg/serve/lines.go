@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"lockstep.dev/pkg/fault"
 )
 
@@ -52,14 +50,6 @@ func linesWanted(r *http.Request) string {
 }
 
 type linesKey struct{}
-
-// refuseStreams: an answer that comes in parts anyway has no pages.
-func refuseStreams(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
-	if ctx.Value(linesKey{}) != nil {
-		return nil, fault.ToStatus(errNoList())
-	}
-	return open(ctx, desc, conn, method, options...)
-}
 
 func errNoList() *fault.Error {
 	return fault.New(fault.InvalidArgument, "the answer is not a list alone; ask for %s", jsonType)

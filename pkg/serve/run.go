@@ -74,7 +74,7 @@ type server struct {
 	grpc    *grpc.Server
 	outer   net.Listener
 	inner   *bufconn.Listener
-	gateway *grpc.ClientConn
+	gateway []*grpc.ClientConn
 	http    *http.Server // nil: no HTTP side
 	web     net.Listener
 	endWeb  context.CancelFunc // tells what streams that the service stops
@@ -152,31 +152,54 @@ func (s *server) makeGRPC(settings *tls.Config, parts Parts) error {
 	return parts.Guard.CheckComplete(s.grpc)
 }
 
-// makeHTTP connects the gateway to the gRPC server by a real connection, so that
-// its calls pass every interceptor, within the process.
-func (s *server) makeHTTP(ctx context.Context, address string, settings *tls.Config, parts Parts) error {
-	conn, err := grpc.NewClient("passthrough:///inner", append(gatewayCalls(),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.inner.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxSnapshotMessage)))...)
-	if err != nil {
-		return fmt.Errorf("connect the gateway: %w", err)
+// connectInner connects to the gRPC server by real connections within the
+// process, so that calls pass every interceptor: one for calls, one for streams.
+func (s *server) connectInner() (calls *grpc.ClientConn, err error) {
+	dial := func(options ...grpc.DialOption) (*grpc.ClientConn, error) {
+		conn, err := grpc.NewClient("passthrough:///inner", append(options,
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.inner.DialContext(ctx) }),
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxSnapshotMessage)))...)
+		if err != nil {
+			return nil, fmt.Errorf("connect the gateway: %w", err)
+		}
+		s.gateway = append(s.gateway, conn)
+		return conn, nil
 	}
-	s.gateway = conn
+	streams, err := dial()
+	if err != nil {
+		return nil, err
+	}
+	return dial(gatewayCalls(streams)...)
+}
+
+func (s *server) closeInner() (err error) {
+	for _, conn := range s.gateway {
+		err = errors.Join(err, conn.Close())
+	}
+	return err
+}
+
+// makeHTTP makes the REST side and the console, which call over the inner connections.
+func (s *server) makeHTTP(ctx context.Context, address string, settings *tls.Config, parts Parts) error {
+	conn, err := s.connectInner()
+	if err != nil {
+		return errors.Join(err, s.closeInner())
+	}
 	rest, err := newGateway(ctx, conn, parts.Gateways)
 	if err != nil {
-		return errors.Join(fmt.Errorf("register the gateway: %w", err), conn.Close())
+		return errors.Join(fmt.Errorf("register the gateway: %w", err), s.closeInner())
 	}
 	var console http.Handler
 	ctx, s.endWeb = context.WithCancel(ctx)
 	if parts.Web != nil {
 		if console, err = parts.Web(ctx, conn); err != nil {
-			return errors.Join(fmt.Errorf("make the console: %w", err), conn.Close())
+			return errors.Join(fmt.Errorf("make the console: %w", err), s.closeInner())
 		}
 	}
 	s.http = newHTTPServer(parts.Log, s.ready, rest, console, parts.Registry)
 	if s.web, err = listen(ctx, address); err != nil {
-		return errors.Join(fmt.Errorf("listen for HTTP: %w", err), conn.Close())
+		return errors.Join(fmt.Errorf("listen for HTTP: %w", err), s.closeInner())
 	}
 	if settings != nil {
 		settings.NextProtos = []string{"h2", "http/1.1"}
@@ -270,9 +293,7 @@ func (s *server) stop(ctx context.Context, loops *sync.WaitGroup) error {
 	}
 	err := awaitLoops(ctx, loops)
 	stopped.Wait()
-	if s.gateway != nil {
-		err = errors.Join(err, s.gateway.Close())
-	}
+	err = errors.Join(err, s.closeInner())
 	if s.readyFile != "" {
 		err = errors.Join(err, os.Remove(s.readyFile))
 	}

@@ -59,7 +59,7 @@ type identities struct {
 	guard  *identity.Guard
 }
 
-func loadIdentity(cfg *Config) (*identities, error) {
+func loadIdentity(cfg *Config, log *zap.Logger) (*identities, error) {
 	key, err := identity.LoadKeyFile(cfg.KeyFile)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,9 @@ func loadIdentity(cfg *Config) (*identities, error) {
 		return nil, err
 	}
 	guard.Limit(cfg.Limits.Rates)
-	if err := guard.TrustIssuer(cfg.OIDC); err != nil {
+	if err := guard.TrustIssuer(cfg.OIDC, func(err error) {
+		log.Warn("the keys of the issuer of operators' tokens could not be read", zap.Error(err))
+	}); err != nil {
 		return nil, err
 	}
 	return &identities{key: key, signer: signer, trust: trust, guard: guard}, nil

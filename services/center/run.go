@@ -108,7 +108,7 @@ func run(ctx context.Context, cfg *Config) error {
 		return err
 	}
 	log.Info("center starts", zap.String("version", version.Version), zap.String("app_key", cfg.AppKey))
-	who, err := loadIdentity(cfg)
+	who, err := loadIdentity(cfg, log)
 	if err != nil {
 		return err
 	}

@@ -143,7 +143,9 @@ func run(ctx context.Context, cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	if err := guard.TrustIssuer(cfg.OIDC); err != nil {
+	if err := guard.TrustIssuer(cfg.OIDC, func(err error) {
+		log.Warn("the keys of the issuer of operators' tokens could not be read", zap.Error(err))
+	}); err != nil {
 		return err
 	}
 	guard.Limit(cfg.Limits.Rates)

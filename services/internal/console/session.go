@@ -82,6 +82,9 @@ func (c *Console) signedIn(next func(http.ResponseWriter, *Request)) http.Handle
 			c.fail(w, &Request{HTTP: r, token: token}, errForm(err))
 			return
 		}
+		// The request is read. What a page or a download takes is bounded by its own
+		// time: with a read deadline over HTTP/1.1 they would end at it.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a writer without deadlines is as patient
 		next(w, &Request{HTTP: r, token: token})
 	})
 }

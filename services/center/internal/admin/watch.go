@@ -26,8 +26,8 @@ const (
 	// replicas again, and whoever watches is verified again.
 	watchLife = 15 * time.Minute
 
-	maxWatchesEach = 16  // of an operator; the command line opens four
-	maxWatches     = 200 // of a process: about as many small queries a second
+	maxWatchesEach = 16 // of an operator; the command line opens four
+	maxWatches     = 80 // of a process: below the streams that one connection carries
 )
 
 // watches counts the open streams.

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"slices"
 
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	shell "lockstep.dev/services/internal/console"
@@ -17,7 +18,7 @@ type taskPage struct {
 	Scanning bool // there is something to show the progress of
 	Counts   *centerv1.Progress
 	Events   []*centerv1.Event
-	Earlier  bool // than the last events there are more than are shown
+	Earlier  bool // there are more events before those
 	Results  []*centerv1.Result
 	Outcomes []*centerv1.ListOutcomesResponse_Outcome
 	More     bool // outcomes than are shown
@@ -31,12 +32,9 @@ func (p *pages) task(ctx context.Context, r *shell.Request) (shell.View, error) 
 		return shell.View{}, err
 	}
 	t := got.GetTask()
-	events, err := p.admin.ListEvents(ctx, &centerv1.ListEventsRequest{TaskId: id, PageSize: listPage})
-	if err != nil {
+	page := taskPage{Task: t, Ended: t.GetEndedAt() != nil, Counts: t.GetProgress()}
+	if err := p.lastEvents(ctx, id, &page); err != nil {
 		return shell.View{}, err
-	}
-	page := taskPage{
-		Task: t, Ended: t.GetEndedAt() != nil, Counts: t.GetProgress(), Events: events.GetEvents(), Earlier: events.GetNextPageToken() != "",
 	}
 	page.Scanning = !page.Ended && t.GetEstimate() != nil
 	if page.Ended || t.GetAttempt() > 1 {
@@ -45,6 +43,24 @@ func (p *pages) task(ctx context.Context, r *shell.Request) (shell.View, error) 
 		}
 	}
 	return shell.View{Title: "Task " + id, Trail: []shell.Link{{Label: "Tasks", Path: "tasks"}}, Data: page, Still: page.Ended}, nil
+}
+
+// lastEvents adds the end of what happened. A task has a handful of events; one
+// that was dispatched for days has a few hundred.
+func (p *pages) lastEvents(ctx context.Context, id string, page *taskPage) error {
+	const most = 500
+	for token, first := "", true; first || token != ""; first = false {
+		got, err := p.admin.ListEvents(ctx, &centerv1.ListEventsRequest{TaskId: id, PageSize: most, PageToken: token})
+		if err != nil {
+			return err
+		}
+		page.Events = append(page.Events, got.GetEvents()...)
+		if extra := len(page.Events) - listPage; extra > 0 {
+			page.Events, page.Earlier = slices.Delete(page.Events, 0, extra), true
+		}
+		token = got.GetNextPageToken()
+	}
+	return nil
 }
 
 // reports adds what the attempts reported.

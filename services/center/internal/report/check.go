@@ -1,7 +1,6 @@
 package report
 
 import (
-	"slices"
 	"unicode/utf8"
 
 	"lockstep.dev/pkg/fault"
@@ -39,25 +38,14 @@ func (l Limits) check(r *protocol.Report) error {
 	if r.CenterScanned < 0 || r.LocalScanned < 0 || r.Fetched < 0 || r.WireBytes < 0 || r.Resumed < 0 {
 		bad = bad.WithField("report", "a count is negative")
 	}
-	checkCounts(r, bad)
+	if err := protocol.CheckCounts(r.Counts); err != nil {
+		bad = bad.WithField("report.counts", "%s", err)
+	}
 	l.checkItems(r, bad)
 	if len(bad.Fields) > 0 {
 		return bad
 	}
 	return nil
-}
-
-func checkCounts(r *protocol.Report, bad *fault.Error) {
-	seen := map[protocol.Class]bool{}
-	for _, c := range r.Counts {
-		if !slices.Contains(protocol.Classes(), c.Class) || seen[c.Class] {
-			bad.Fields = append(bad.Fields, fault.Field{Name: "report.counts", Message: "a class is unknown or stated twice"})
-		}
-		seen[c.Class] = true
-		if min(c.Found, c.Repaired, c.Settled, c.Retired, c.Reported, c.Deferred, c.Exhausted, c.QuarantinedCount) < 0 {
-			bad.Fields = append(bad.Fields, fault.Field{Name: "report.counts", Message: "a count is negative"})
-		}
-	}
 }
 
 func (l Limits) checkItems(r *protocol.Report, bad *fault.Error) {

@@ -111,6 +111,9 @@ func (e *streamError) refused() *Refused {
 			r.Reason = detail.Reason
 		}
 	}
+	if r.Reason == "" && r.Status == http.StatusServiceUnavailable {
+		r.Reason = "UNAVAILABLE" // the connection went, and nobody was left to say why
+	}
 	return r
 }
 

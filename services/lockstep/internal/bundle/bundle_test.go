@@ -267,8 +267,21 @@ func TestTampering(t *testing.T) {
 		"content that was exchanged":            {before: func(w *world) { w.snapshots[0].Content = []byte(`{"a":2}`) }, line: 8, want: fault.HashMismatch},
 		"a report about another root":           {before: func(w *world) { w.reportDoc.ManifestRoot[0] ^= 1 }, line: 3, want: fault.ManifestMismatch},
 		"an instruction about another root":     {before: func(w *world) { w.instruction.ManifestRoot[0] ^= 1 }, line: 6, want: fault.ManifestMismatch},
-		"a proof about another root":            {before: func(w *world) { w.absence.ManifestRoot[0] ^= 1 }, line: 10, want: fault.ManifestMismatch},
-		"a proof of another size":               {before: func(w *world) { w.absence.Evidence.Size = 6 }, line: 10, want: fault.EvidenceNotProven},
+		"counts that cancel each other out": {before: func(w *world) {
+			w.reportDoc.Counts = append(w.reportDoc.Counts,
+				protocol.ClassCount{Class: protocol.LocalAhead, Found: 3, Reported: 3}, protocol.ClassCount{Class: protocol.RevisionZero, Found: -3, Reported: -3})
+		}, line: 3, want: fault.ResultInconsistent},
+		"a class that is counted twice": {before: func(w *world) {
+			w.reportDoc.Counts = append(w.reportDoc.Counts, w.reportDoc.Counts[0], protocol.ClassCount{})
+		}, line: 3, want: fault.ResultInconsistent},
+		"a consumer that plays the center": {after: func(w *world, l []bundle.Line) []bundle.Line {
+			w.header.At.Source = w.header.At.Consumer
+			l[atHeader].Envelope = sealed(w, w.hall, document.SealHeader, &w.header)
+			return l
+		}, line: 2, want: fault.AudienceMismatch},
+		"pages of no size":           {before: func(w *world) { w.header.PageRows, w.header.PageCount = 0, 0 }, line: 2, want: fault.ManifestIncomplete},
+		"a proof about another root": {before: func(w *world) { w.absence.ManifestRoot[0] ^= 1 }, line: 10, want: fault.ManifestMismatch},
+		"a proof of another size":    {before: func(w *world) { w.absence.Evidence.Size = 6 }, line: 10, want: fault.EvidenceNotProven},
 		"a header with another root": {before: func(w *world) {
 			w.header.Root[0] ^= 1
 			w.reportDoc.ManifestRoot, w.instruction.ManifestRoot, w.absence.ManifestRoot = w.header.Root, w.header.Root, w.header.Root

@@ -76,6 +76,9 @@ func (f *Findings) rest(v *verifier) {
 	f.leave("that the center's table held those rows: its signature is its word for it")
 	f.leave("that the consumer's table holds what its report says: its signature is its word for it")
 	f.leave("when a document was signed, other than by what its signer states in it")
+	if v.expect.Source == "" {
+		f.leave("that %s is the center: the document says so; name the one you expect", v.header.At.Source)
+	}
 	if len(v.reports) == 0 {
 		f.leave("how the task ended: there is no report here")
 	}

@@ -92,6 +92,9 @@ func (v *verifier) next(text []byte) error {
 	if err := decoder.Decode(&line); err != nil {
 		return fmt.Errorf("%w: line %d: %w", ErrUnreadable, v.line, err)
 	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: line %d: something follows its value", ErrUnreadable, v.line)
+	}
 	at := order[line.Kind]
 	switch {
 	case at == 0:
@@ -181,18 +184,17 @@ func (v *verifier) head(env evidence.Envelope) error {
 	if err != nil {
 		return err
 	}
-	pages := int64(0)
-	if d.PageRows > 0 {
-		pages = (d.RowCount + int64(d.PageRows) - 1) / int64(d.PageRows)
-	}
 	switch {
 	case d.At.TaskID != v.named:
 		return v.fail(fault.TaskMismatch, "the header is of task %s", d.At.TaskID)
+	case d.At.Consumer == source:
+		return v.fail(fault.AudienceMismatch, "%s signed it for itself: that is no center's word", source)
 	case v.expect.Consumer != "" && d.At.Consumer != v.expect.Consumer:
 		return v.fail(fault.AudienceMismatch, "the header is for %s", d.At.Consumer)
 	case d.CanonID != canon.ID || d.KeyKind != protocol.KeyKindUUID:
 		return v.fail(fault.FormatMismatch, "canonicalisation %q, keys %q", d.CanonID, d.KeyKind)
-	case d.RowCount < 0 || int64(d.PageCount) != pages, d.RowCount == 0 && d.Root != evidence.EmptyRoot():
+	case d.RowCount < 0 || d.PageCount < 0 || evidence.CheckPages(uint64(d.RowCount), d.PageRows, uint64(d.PageCount)) != nil,
+		d.RowCount == 0 && d.Root != evidence.EmptyRoot():
 		return v.fail(fault.ManifestIncomplete, "%d rows are not %d pages of %d", d.RowCount, d.PageCount, d.PageRows)
 	}
 	v.header = d
@@ -223,8 +225,11 @@ func (v *verifier) openReport(env evidence.Envelope) (*protocol.Report, error) {
 		return nil, v.fail(fault.ManifestMismatch, "the report is about another manifest")
 	case !d.State.Terminal():
 		return nil, v.fail(fault.ResultInconsistent, "the report states %s, which is no result", d.State)
-	case d.CenterScanned > v.header.RowCount, d.State == protocol.Completed && (!d.CenterComplete || !d.LocalComplete || d.Open() != 0):
+	case min(d.CenterScanned, d.LocalScanned) < 0, d.CenterScanned > v.header.RowCount, d.State == protocol.Completed && (!d.CenterComplete || !d.LocalComplete || d.Open() != 0):
 		return nil, v.fail(fault.ResultInconsistent, "the report contradicts itself")
+	}
+	if err := protocol.CheckCounts(d.Counts); err != nil {
+		return nil, v.fail(fault.ResultInconsistent, "the report's counts: %s", err)
 	}
 	for _, c := range d.Counts {
 		if c.Found != c.Repaired+c.Settled+c.Retired+c.Open() {

@@ -84,8 +84,12 @@ func (e *Environment) into(path string, write func(io.Writer) error) error {
 		return fmt.Errorf("make the file: %w", err)
 	}
 	buffered := bufio.NewWriter(file)
-	err = write(buffered)
-	return errors.Join(err, buffered.Flush(), file.Close())
+	err = errors.Join(write(buffered), buffered.Flush())
+	// What was refused before its first byte leaves the name free.
+	if at, seek := file.Seek(0, io.SeekCurrent); err != nil && seek == nil && at == 0 {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return errors.Join(err, file.Close())
 }
 
 // export is a bundle in the making.

@@ -36,7 +36,7 @@ Exit codes: 0 listed, 2 refused, 3 did not work.`
 			if flags.Changed("code") || flags.Changed("attempt") {
 				return errors.New("--code and --attempt go with --reported")
 			}
-			consumer.token, consumer.tokenFile, consumer.asJSON = center.token, center.tokenFile, center.asJSON
+			consumer.token, consumer.tokenFile, consumer.caFile, consumer.asJSON = center.token, center.tokenFile, center.caFile, center.asJSON
 			return ledger(cmd, args)
 		}
 		if flags.Changed("class") || flags.Changed("outcome") {

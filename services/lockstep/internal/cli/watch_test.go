@@ -38,10 +38,11 @@ func TestAWatchGoesOnWhereAStreamBreaks(t *testing.T) {
 		result(task("QUEUED", "")),
 		" ", // cut in the middle
 		result(running)+`{"error":{"code":14,"message":"the service stops; watch again","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"UNAVAILABLE"}]}}`,
+		`{"error":{"code":14,"message":"the connection is draining"}}`,
 		`{"error":{"code":8,"message":"too many","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"RATE_LIMITED"}]}}`,
 		result(task("PARTIAL", "")),
 	)
-	if code != exitDiffers || opened != 5 {
+	if code != exitDiffers || opened != 6 {
 		t.Errorf("exit code %d after %d streams: %s", code, opened, w.err.String())
 	}
 	want := "tenant 101 enrolment QUEUED\ntenant 101 enrolment RUNNING 40%\ntenant 101 enrolment PARTIAL\n"
