@@ -116,23 +116,32 @@ func (b *block) hand() error {
 	return err
 }
 
-// errEnough ends a stream whose taker has gone.
-var errEnough = errors.New("enough")
+// streamRows are held by a stream at once; their contents are not, if they are read at all.
+const streamRows = 4096
 
-// Stream gives every live row of the chunk's range, Limit rows a statement. It
-// ends after the first error.
+// Stream gives every live row of the chunk's range. It ends after the first
+// error. No statement is open while its taker has a row: that one may wait for
+// the center, or for effects.
 func (p *Projection) Stream(ctx context.Context, c Chunk) iter.Seq2[evidence.Row, error] {
+	c.Limit = min(c.Limit, streamRows)
 	return func(yield func(evidence.Row, error) bool) {
-		err := p.Scan(ctx, c, func(rows []evidence.Row) error {
+		var rows []evidence.Row
+		for next := c; ; {
+			var err error
+			if rows, err = p.Image(ctx, next, rows[:0]); err != nil {
+				yield(evidence.Row{}, err)
+				return
+			}
 			for i := range rows {
 				if !yield(rows[i], nil) {
-					return errEnough
+					return
 				}
 			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, errEnough) {
-			yield(evidence.Row{}, err)
+			if len(rows) < next.Limit {
+				return
+			}
+			last := rows[len(rows)-1].Key
+			next.After = &last
 		}
 	}
 }

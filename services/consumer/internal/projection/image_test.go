@@ -63,6 +63,9 @@ func TestImage(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				if n := w.pool.Stat().AcquiredConns(); n != 0 {
+					t.Errorf("%d statements are open while a row is looked at", n)
+				}
 				got = append(got, row)
 			}
 			if !slices.Equal(got, want) {
