@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"lockstep.dev/pkg/canon"
 	"lockstep.dev/pkg/document"
 	"lockstep.dev/pkg/evidence"
@@ -52,9 +54,54 @@ func (w *word) centerEpoch() int64 {
 // protocol bounds it where the records suddenly are larger.
 const answerBytes = 2 << 20
 
+// firstAsk is how many records are asked for while nothing is known of their size.
+const firstAsk = 64
+
+// slowed is how many records a task may ask for after a call of it failed.
+type slowed struct {
+	task uuid.UUID
+	most int64
+}
+
 // room is how many records an answer should have.
-func (t *Task) room() int {
-	return int(max(1, min(MaxBatch, answerBytes/max(t.recordBytes.Load(), 1))))
+func (r *Repairer) room(t *Task) int {
+	most := t.most.Load()
+	if most == 0 {
+		most = firstAsk
+		if s := r.slowed.Load(); s != nil && s.task == t.Work.TaskID {
+			most = s.most
+		}
+	}
+	return int(max(1, min(most, answerBytes/max(t.recordBytes.Load(), 1))))
+}
+
+// failed halves what is asked for at once, also where the task is tried again.
+func (r *Repairer) failed(t *Task, asked int) {
+	most := int64(max(1, asked/2))
+	t.most.Store(most)
+	r.slowed.Store(&slowed{t.Work.TaskID, most})
+}
+
+// answered learns from an answer to a call about asked records. Where they are
+// smaller than those before, that is believed by halves; absences say nothing
+// of how large a record is.
+func (t *Task) answered(asked int, words []*word) {
+	bytes, inSnapshots, snapshots := 0, 0, 0
+	for _, w := range words {
+		bytes += len(w.envelope)
+		if w.snapshot != nil {
+			inSnapshots, snapshots = inSnapshots+len(w.envelope), snapshots+1
+		}
+	}
+	known := t.recordBytes.Load()
+	seen := int64(max(bytes/max(len(words), 1), inSnapshots/max(snapshots, 1)))
+	switch {
+	case seen >= known:
+		t.recordBytes.Store(seen)
+	case snapshots > 0:
+		t.recordBytes.Store((known + seen) / 2)
+	}
+	t.most.Store(int64(min(MaxBatch, max(2*asked, int(t.most.Load())))))
 }
 
 // fetch asks the center about every row, until each is answered once.
@@ -73,7 +120,7 @@ func (r *Repairer) fetch(ctx context.Context, t *Task, rows []*row) (map[string]
 // the rows that are still without one.
 func (r *Repairer) askSome(ctx context.Context, t *Task, rows []*row, words map[string]*word) (rest []*row, err error) {
 	some, later := rows, []*row(nil)
-	if n := t.room(); n < len(rows) {
+	if n := r.room(t); n < len(rows) {
 		some, later = rows[:n], rows[n:]
 	}
 	// Read before asking: whatever the center signs from here on must not be
@@ -93,19 +140,19 @@ func (r *Repairer) askSome(ctx context.Context, t *Task, rows []*row, words map[
 	if err := r.fetchSome(ctx, t, asks, words); err != nil {
 		return nil, err
 	}
-	bytes, answered := 0, 0
+	answered := make([]*word, 0, len(some))
 	for _, d := range some {
 		w := words[d.key]
 		if w == nil {
 			rest = append(rest, d)
 			continue
 		}
-		bytes, answered = bytes+len(w.envelope), answered+1
+		answered = append(answered, w)
 		if mark, ok := marks[d.key]; ok {
 			w.rollback = w.rollback || older(w, mark)
 		}
 	}
-	t.recordBytes.Store(int64(bytes / max(answered, 1)))
+	t.answered(len(some), answered)
 	return append(rest, later...), nil
 }
 
@@ -139,6 +186,9 @@ func (r *Repairer) fetchSome(ctx context.Context, t *Task, asks map[string]cente
 	case code == fault.GrantRevoked, code == fault.EpochMoved:
 		return &DeferredError{Code: code}
 	default:
+		if code != fault.RateLimited && ctx.Err() == nil {
+			r.failed(t, len(list))
+		}
 		return err
 	}
 	t.Fetched.Add(int64(len(answers)))

@@ -66,6 +66,8 @@ type Repairer struct {
 	Limit *Limit
 	// Changed, if set, is told of every repair and retirement, in its transaction.
 	Changed Changed
+
+	slowed atomic.Pointer[slowed] // of the task whose call failed last
 }
 
 // Task is the held row that an effect belongs to.
@@ -77,8 +79,10 @@ type Task struct {
 	// Alive is told of every call to the center: a slow center is no hung worker.
 	Alive func()
 
-	// recordBytes is what the last answers took a record.
+	// recordBytes is what the last answers took a record; most is how many records
+	// may be asked for at once, 0 before the first call.
 	recordBytes atomic.Int64
+	most        atomic.Int64
 	limited     atomic.Bool
 }
 

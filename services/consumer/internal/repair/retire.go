@@ -85,27 +85,35 @@ func (r *Repairer) candidates(ctx context.Context, t *Task) ([]*row, error) {
 }
 
 // retireOnce asks about every candidate first, acts on what turned out to be
-// something else, and then retires what is left.
+// something else, piece by piece, and then retires what is left. Of an answer
+// nothing but the absence proofs is held until then.
 func (r *Repairer) retireOnce(ctx context.Context, t *Task, candidates []*row) (fault.Reason, error) {
 	var proved []planned
 	rolledBack := false
 	for len(candidates) > 0 {
-		n := min(len(candidates), MaxBatch)
-		words, err := r.fetch(ctx, t, candidates[:n])
+		words := map[string]*word{}
+		rest, err := r.askSome(ctx, t, candidates, words)
 		if err != nil {
 			return "", err
 		}
+		answered := make([]*row, 0, len(words))
+		for _, d := range candidates {
+			if words[d.key] != nil {
+				answered = append(answered, d)
+			}
+		}
+		candidates = rest
 		for _, w := range words {
 			if r.Now().Sub(w.asked) > r.MaxAge {
 				return "", errAged
 			}
 			rolledBack = rolledBack || w.rollback
 		}
-		stored, err := r.Projection.Rows(ctx, t.Work.TenantID, keysOf(candidates[:n]), r.Content)
+		stored, err := r.Projection.Rows(ctx, t.Work.TenantID, keysOf(answered), r.Content)
 		if err != nil {
 			return "", err
 		}
-		p := r.planAll(t, candidates[:n], words, stored)
+		p := r.planAll(t, answered, words, stored)
 		if err := r.withhold(ctx, t, p); err != nil {
 			return "", err
 		}
@@ -117,7 +125,6 @@ func (r *Repairer) retireOnce(ctx context.Context, t *Task, candidates []*row) (
 			return "", err
 		}
 		proved = append(proved, p.retires...)
-		candidates = candidates[n:]
 	}
 	switch {
 	case rolledBack:
