@@ -70,7 +70,7 @@ type Config struct {
 	MaxErrorChars int `koanf:"max_error_chars"`
 	// MaxWorkPerScan is how many tasks one look for work takes on.
 	MaxWorkPerScan int `koanf:"max_work_per_scan"`
-	// ProgressReportRounds of 64 pages between two progress reports.
+	// ProgressReportRounds of at most 64 pages between two progress reports.
 	ProgressReportRounds int     `koanf:"progress_report_rounds"`
 	Backoff              Backoff `koanf:"backoff"`
 	// MaxRetries of a round that failed; then the work is parked until a newer attempt.

@@ -10,6 +10,7 @@ import (
 
 	"lockstep.dev/pkg/claim"
 	"lockstep.dev/pkg/failpoint"
+	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/pg"
 	"lockstep.dev/pkg/protocol"
 	"lockstep.dev/services/consumer/internal/work"
@@ -150,7 +151,7 @@ func (s *Store) write(ctx context.Context, tx pgx.Tx, c claim.Claim, e work.Even
 		center_complete = $14, local_complete = $15, fetched = $16, wire_bytes = $17, retire_code = $18, deferred_code = $19,
 		waiting_reported_at = NULL`
 	args := []any{
-		after.State, after.Attempt, after.Retries, after.Tries, code, s.wait(e, w), after.State.Ended(),
+		after.State, after.Attempt, after.Retries, after.Tries, code, s.wait(e, w, code), after.State.Ended(),
 		p.NextPage, p.CursorKey, p.CenterScanned, p.LocalScanned, p.CenterComplete, p.LocalComplete, p.Fetched, p.WireBytes,
 		p.RetireCode, p.DeferredCode,
 	}
@@ -160,8 +161,12 @@ func (s *Store) write(ctx context.Context, tx pgx.Tx, c claim.Claim, e work.Even
 	return Site.Leave(ctx, tx, c, set, args...)
 }
 
-// wait is how long the row rests after e.
-func (s *Store) wait(e work.Event, w *Work) time.Duration {
+// wait is how long the row rests after e. A center that has enough to do is not
+// asked again at once, though no retry is spent.
+func (s *Store) wait(e work.Event, w *Work, code string) time.Duration {
+	if e == work.GivenBack && code == string(fault.RateLimited) {
+		return s.set.BackoffBase
+	}
 	if e == work.RoundFailed || e == work.AckLost {
 		return work.Backoff(s.set.BackoffBase, s.set.BackoffCap, w.RetryCount)
 	}

@@ -277,8 +277,39 @@ func TestStop(t *testing.T) {
 		w.work()
 		w.wantState(task, work.Completed, "")
 	})
-	t.Run("a paused run rests at its next checkpoint", func(t *testing.T) {
+	t.Run("a paused run rests between two checkpoints that are far apart", func(t *testing.T) {
 		w := setup(t)
+		for n := range 100 {
+			w.center.Put(k(n), rec(1, `{}`))
+		}
+		task := w.center.Task()
+		w.accept(task, 1)
+		pause := onCall("GetRecords", 3, func() {
+			if _, err := w.store.SetPaused(t.Context(), w.row(task).TaskID, true, "operator/x", "night"); err != nil {
+				t.Error(err)
+			}
+		})
+		w.center.Lie(centertest.Lies{Call: func(ctx context.Context, method string) error {
+			if err := pause(ctx, method); err != nil || method != "GetRecords" || !w.row(task).Paused {
+				return err
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}})
+		w.work()
+		w.wantState(task, work.Queued, "")
+		if row := w.row(task); row.NextPage != 0 || row.RetryCount != 0 || row.LeaseUntil != nil {
+			t.Errorf("page %d, %d retries, lease until %v", row.NextPage, row.RetryCount, row.LeaseUntil)
+		}
+		w.center.Lie(centertest.Lies{})
+		if _, err := w.store.SetPaused(t.Context(), w.row(task).TaskID, false, "operator/x", ""); err != nil {
+			t.Fatal(err)
+		}
+		w.work()
+		w.wantState(task, work.Completed, "")
+	})
+	t.Run("a paused run rests at its next checkpoint", func(t *testing.T) {
+		w := setup(t, func(_ *store.Settings, set *worker.Settings, _ *repair.Repairer) { set.ScanInterval = time.Hour })
 		for n := range 600 {
 			w.center.Put(k(n), rec(1, `{}`))
 		}
@@ -305,7 +336,7 @@ func TestStop(t *testing.T) {
 func TestARunThatStandsStillIsAFailedRound(t *testing.T) {
 	t.Parallel()
 	w := setup(t, func(s *store.Settings, set *worker.Settings, _ *repair.Repairer) {
-		s.Lease, set.Lease, set.StallLimit = 3*time.Second, 3*time.Second, time.Millisecond // looked at after one second
+		s.Lease, set.Lease, set.StallLimit = 3*time.Second, 3*time.Second, 700*time.Millisecond // looked at after one second
 	})
 	w.center.Put(k(1), rec(1, `{}`))
 	task := w.center.Task()

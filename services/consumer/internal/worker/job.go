@@ -162,6 +162,9 @@ func (j *job) conclude(err error) error {
 		return j.finish(report.Ending{})
 	case fault.TaskNotFound, fault.AttemptUnknown:
 		return j.step(work.Unknown, string(code))
+	case fault.RateLimited:
+		// The center has enough to do; nothing is wrong with the row.
+		return j.step(work.GivenBack, string(code))
 	case fault.OrderViolation, fault.ManifestIncomplete, fault.PageNotProven:
 		return j.finish(report.Ending{State: protocol.Failed, Code: string(code)})
 	default:
@@ -255,6 +258,9 @@ func (j *job) send() error {
 		failpoint.Hit(failpoint.ConsumerReportAfterCall)
 		if err != nil {
 			j.Log.Warn("the report was not acknowledged", zap.String("task", j.row.ID()), zap.Error(err))
+			if code := codeOf(err); code == fault.RateLimited {
+				return j.step(work.GivenBack, string(code))
+			}
 			return j.step(work.AckLost, string(codeOf(err)))
 		}
 		if err := j.step(answer.Event, answer.Code); err != nil || j.row.State != work.Reporting {
@@ -303,9 +309,9 @@ func (j *job) tellWhy(phase protocol.Phase, waits fault.Reason) error {
 var errLeft = errors.New("the row has left the worker's hands")
 
 // tellIfDue reports RUNNING every so many rounds, at least each third of the
-// lease, and where the repairs begin to be held back or cease to be.
+// lease, and where the repairs begin to be held back or cease to be. It is no
+// sign of life of the readers.
 func (j *job) tellIfDue(phase protocol.Phase) error {
-	j.keeper.Tick()
 	waits := fault.None
 	if j.task.Limited() {
 		waits = fault.RateLimited
@@ -316,7 +322,37 @@ func (j *job) tellIfDue(phase protocol.Phase) error {
 	return j.tellWhy(phase, waits)
 }
 
-// yield gives the row back where the load guard wants that, and says so.
+// hold stands still while the load guard wants that, for maxHold at most, and
+// says so. The row is kept: what was done since its checkpoint would be done again.
+func (j *job) hold() error {
+	enough := time.NewTimer(maxHold)
+	defer enough.Stop()
+	for j.busy(j.ctx) {
+		if j.waits != fault.LoadGuard || j.Now().Sub(j.told) >= j.Set.Lease/3 {
+			if err := j.tellWhy(protocol.Waiting, fault.LoadGuard); err != nil {
+				return err
+			}
+		}
+		look := time.NewTimer(j.Guard.Interval())
+		select {
+		case <-look.C:
+			j.keeper.Tick()
+		case <-enough.C:
+			look.Stop()
+			return nil
+		case <-j.stopping.Done():
+			look.Stop()
+			return errStopping
+		case <-j.ctx.Done():
+			look.Stop()
+			return context.Cause(j.ctx)
+		}
+	}
+	return nil
+}
+
+// yield gives the row back where the load guard wants that, and says so. It
+// belongs behind a checkpoint.
 func (j *job) yield() error {
 	if !j.busy(j.ctx) {
 		return nil

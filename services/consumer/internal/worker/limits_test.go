@@ -100,6 +100,29 @@ func TestLoadGuard(t *testing.T) {
 			t.Errorf("report %+v", last)
 		}
 	})
+	t.Run("between two checkpoints a run is held in place, and goes on there", func(t *testing.T) {
+		w, busy := guarded(t)
+		for n := range 100 {
+			w.center.Put(k(n), rec(1, `{}`))
+		}
+		w.center.Lie(centertest.Lies{
+			Call: onCall("GetRecords", 3, func() { busy(true) }),
+			Ack: func(r *protocol.Report, _ *centerv1.ReportResultResponse) error {
+				if r.Phase == protocol.Waiting {
+					busy(false)
+				}
+				return nil
+			},
+		})
+		task := w.run()
+		w.wantState(task, work.Completed, "")
+		if codes := told(w); len(codes) != 1 || codes[0] != "LOAD_GUARD" {
+			t.Errorf("the center was told %q", codes)
+		}
+		if last := w.center.Last(); last.Resumed != 0 || last.Counts[0].Repaired != 100 {
+			t.Errorf("report %+v", last)
+		}
+	})
 	t.Run("a frozen report is sent all the same", func(t *testing.T) {
 		w, busy := guarded(t)
 		w.center.Put(k(1), rec(1, `{}`))
@@ -154,5 +177,79 @@ func TestRepairLimit(t *testing.T) {
 	}
 	if last := w.center.Last(); last.Counts[0].Found != 5 || last.Counts[0].Repaired != 5 {
 		t.Errorf("report %+v", last)
+	}
+}
+
+// A center that has no time for its consumers is no reason to give a row up.
+func TestTheCentersLimitSpendsNoRetry(t *testing.T) {
+	for _, method := range []string{"GetPages", "GetRecords", "ReportResult"} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			w := setup(t)
+			w.center.Put(k(1), rec(1, `{}`))
+			w.center.Lie(centertest.Lies{Call: failing(method, fault.New(fault.RateLimited, "slow down"))})
+			task := w.run()
+			for range 5 {
+				w.wantState(task, work.Queued, "RATE_LIMITED")
+				row := w.row(task)
+				if rest := row.DueAt.Sub(row.UpdatedAt); row.RetryCount != 0 || row.Tries != 0 || rest != time.Minute {
+					t.Fatalf("%d retries, %d tries, it rests for %s", row.RetryCount, row.Tries, rest)
+				}
+				if why := w.worker.WaitsFor(row); why != fault.RateLimited {
+					t.Errorf("it waits for %q", why)
+				}
+				w.due()
+				w.work()
+			}
+			w.center.Lie(centertest.Lies{})
+			w.due()
+			w.work()
+			w.wantState(task, work.Completed, "")
+		})
+	}
+	t.Run("a frozen report", func(t *testing.T) {
+		w := setup(t)
+		w.both(k(1), rec(1, `{}`))
+		w.center.Lie(onResult(func(*protocol.Report, *centerv1.ReportResultResponse) error {
+			return fault.New(fault.RateLimited, "slow down")
+		}))
+		task := w.run()
+		for range 5 {
+			w.wantState(task, work.Reporting, "RATE_LIMITED")
+			w.due()
+			w.work()
+		}
+		w.center.Lie(centertest.Lies{})
+		w.due()
+		w.work()
+		w.wantState(task, work.Completed, "")
+	})
+}
+
+// What is asked for at once is small while nothing is known, and small again where it failed.
+func TestAsksGrowAndShrink(t *testing.T) {
+	w := setup(t)
+	for n := range 256 {
+		w.center.Put(k(n), rec(1, `{}`))
+	}
+	var sizes []int
+	away := false
+	w.center.Lie(centertest.Lies{Records: func(r *centerv1.GetRecordsResponse) {
+		sizes = append(sizes, len(r.GetAnswers())+len(r.GetLeftOver()))
+	}, Call: func(_ context.Context, method string) error {
+		if method == "GetRecords" && len(sizes) == 2 && !away {
+			away = true
+			return fault.New(fault.Unavailable, "too slow")
+		}
+		return nil
+	}})
+	task := w.run()
+	w.wantState(task, work.Queued, "UNAVAILABLE")
+	w.due()
+	w.work()
+	w.wantState(task, work.Completed, "")
+	// 64, 128, then the 242 left failed: half of them.
+	if len(sizes) < 4 || sizes[0] != 64 || sizes[1] != 128 || sizes[2] != 121 || sizes[3] != 235 {
+		t.Errorf("asked for %v", sizes)
 	}
 }

@@ -134,7 +134,6 @@ func TestFailedRounds(t *testing.T) {
 		"the center is away at the first report": {centertest.Lies{Call: failing("ReportResult", unavailable)}, fault.Unavailable},
 		"the center is away at the header":       {centertest.Lies{Call: failing("GetManifest", unavailable)}, fault.Unavailable},
 		"the manifest is not ready":              {centertest.Lies{Call: failing("GetManifest", fault.New(fault.ManifestNotReady, "wait"))}, fault.ManifestNotReady},
-		"too many calls":                         {centertest.Lies{Call: failing("GetPages", fault.New(fault.RateLimited, "slow down"))}, fault.RateLimited},
 		"the center is away at the records":      {centertest.Lies{Call: failing("GetRecords", unavailable)}, fault.Unavailable},
 		"an empty index answer is no end": {
 			centertest.Lies{Index: func(r *centerv1.ListPageIndexResponse) { r.Entries, r.Completed = nil, false }}, fault.ManifestNotReady,

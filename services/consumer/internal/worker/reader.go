@@ -64,7 +64,7 @@ func (r *reader) share(ctx context.Context, x *lockstep.Index, from int, tasks c
 	defer close(tasks)
 	for from < x.Ranges() {
 		out := make(chan round, 1) // its reader never waits for anyone
-		t := task{from, min(from+roundPages, x.Ranges()), out}
+		t := task{from, min(from+roundPages(x.PageRows()), x.Ranges()), out}
 		select {
 		case r.order <- out:
 		case <-ctx.Done():

@@ -16,17 +16,22 @@ import (
 )
 
 const (
-	// roundPages is what a round covers: at 128 rows a page its pages fit one
-	// answer, and its checkpoint is never long ago.
-	roundPages = 64
+	// mostPages and roundRows are what a round covers: at 128 rows a page both, and
+	// its pages fit one answer, and its checkpoint is never long ago. A single page
+	// may have more rows.
+	mostPages = 64
+	roundRows = mostPages * 128
 	// imageRows is read by one statement, which so stays under a tenth of a second:
 	// a round, and a quarter for the rows that only the local side has.
-	imageRows = roundPages * 128 * 5 / 4
+	imageRows = roundRows * 5 / 4
 	// maxIndexPages bounds the index in memory, at some 80 bytes a page.
 	maxIndexPages = 1 << 20
 	// heldRounds share one checkpoint, and their differences one batch.
 	heldRounds = 8
 )
+
+// roundPages is how many pages a round covers.
+func roundPages(pageRows int) int { return max(1, min(mostPages, roundRows/pageRows)) }
 
 // reconcile runs the protocol from the row's checkpoint to the end of both
 // scans and the retirements:
@@ -174,6 +179,7 @@ func (j *job) pages(ctx context.Context, x *lockstep.Index, parts []lockstep.Par
 		if err != nil {
 			return nil, err
 		}
+		j.keeper.Tick()
 		if len(got) == 0 {
 			return nil, fault.New(fault.ManifestNotReady, "none of %d pages came", len(list))
 		}
@@ -211,6 +217,7 @@ func (j *job) rows(ctx context.Context, x *lockstep.Index, from, to int) (map[in
 		if err != nil {
 			return nil, err
 		}
+		j.keeper.Tick()
 		if len(rows) == 0 && !completed {
 			// An empty answer is no end mark; nothing moves.
 			return nil, fault.New(fault.ManifestNotReady, "the rows stop in page %d", page)

@@ -175,8 +175,9 @@ func (j *job) scan(x *lockstep.Index) error {
 	}
 	ahead := newPreparer(j, x)
 	defer ahead.stop()
-	due := time.NewTicker(j.Set.Lease / 6)
+	due := time.NewTicker(min(j.Set.Lease/6, j.Set.ScanInterval))
 	defer due.Stop()
+	stored := false // a checkpoint, and nothing took effect since
 	for !j.saved.LocalComplete {
 		select {
 		case <-j.stopping.Done():
@@ -184,20 +185,56 @@ func (j *job) scan(x *lockstep.Index) error {
 		case <-j.ctx.Done():
 			return context.Cause(j.ctx)
 		case <-due.C:
+			if err := j.rest(); err != nil {
+				return err
+			}
 		case next := <-ahead.out:
 			if next.err != nil {
 				return next.err
 			}
-			if err := j.take(next); err != nil {
+			if err := j.proceed(next, stored); err != nil {
 				return err
 			}
-			if err := j.yield(); err != nil {
-				return err
-			}
+			stored = next.upTo != nil
 		}
 		if err := j.tellIfDue(protocol.Scanning); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// rest ends the run where an operator paused the row: a checkpoint may be far.
+func (j *job) rest() error {
+	row, err := j.Store.Work(j.ctx, j.row.TaskID)
+	if err != nil {
+		return err
+	}
+	if row.Paused {
+		return errStopping
+	}
+	return nil
+}
+
+// proceed takes a piece as the load guard allows: the row is given back where that
+// costs nothing, right behind a checkpoint, and is held in place elsewhere.
+func (j *job) proceed(next piece, stored bool) error {
+	guard := j.hold
+	if stored {
+		guard = j.yield
+	}
+	if next.asked != nil {
+		if err := guard(); err != nil {
+			return err
+		}
+	}
+	j.keeper.Tick()
+	if err := j.take(next); err != nil {
+		return err
+	}
+	j.keeper.Tick()
+	if next.upTo != nil {
+		return j.yield()
 	}
 	return nil
 }

@@ -56,6 +56,9 @@ const (
 	purgeBatch = 5000
 	// waitingBatch bounds the WAITING reports of one step.
 	waitingBatch = 50
+	// maxHold bounds how long the load guard makes a run stand still between two
+	// checkpoints before it does its next piece all the same.
+	maxHold = 30 * time.Second
 	// maxPause bounds the wait after a scan that failed.
 	maxPause = time.Minute
 )
