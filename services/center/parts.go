@@ -285,6 +285,9 @@ func oversize(cfg *Config, src *source.Source) func(context.Context, store.Scope
 	limit, name := cfg.mostRows()
 	return func(ctx context.Context, sc store.Scope) (string, error) {
 		n, err := src.Count(ctx, source.Range{TenantID: sc.TenantID, CollectionID: sc.CollectionID}, limit+1)
+		if errors.Is(err, source.ErrNotCounted) {
+			return "", nil // the materialiser counts, and refuses
+		}
 		if err != nil || n <= limit {
 			return "", err
 		}

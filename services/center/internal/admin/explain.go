@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"fmt"
 
 	"lockstep.dev/pkg/canon"
 	"lockstep.dev/pkg/fault"
@@ -41,6 +42,9 @@ func (s *Server) ExplainRecord(ctx context.Context, req *centerv1.ExplainRecordR
 	hash, err := canon.Sum(row.Content)
 	if err != nil {
 		answer.Refused = err.Error()
+		if row.TooLong() {
+			answer.Refused = fmt.Sprintf("the content is longer than %d MiB", canon.MaxBytes>>20)
+		}
 		return answer, nil
 	}
 	answer.ContentHash = hash.String()

@@ -1,6 +1,8 @@
 package source
 
 import (
+	"crypto/md5"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -65,6 +67,15 @@ func TestReadDoesNotSort(t *testing.T) {
 	// The order for hosts without an index that can be walked.
 	if text := explain(s.sql.ranges.ordered, int64(7), "f"); strings.Contains(text, "Sort") {
 		t.Errorf("the ordered read sorts:\n%s", text)
+	}
+	keys := make([]string, 500)
+	for i := range keys {
+		sum := md5.Sum([]byte(strconv.Itoa(i + 1)))
+		keys[i] = string(sum[:])
+	}
+	text := explain(s.sql.current, table.KeyArgs(keys), int64(7), "f", 1<<20)
+	if strings.Contains(text, "Seq Scan") || !strings.Contains(text, "Index Scan") {
+		t.Errorf("current rows are not found by an index:\n%s", text)
 	}
 	plan, err := p.Plan(t.Context(), 30_000, 1000)
 	if err != nil || plan.Ordered || len(plan.Parts) != 20 {

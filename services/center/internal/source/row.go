@@ -14,7 +14,7 @@ const (
 	deletedColumn
 	schemaVersionColumn
 	sequenceColumn
-	contentColumn // of the read; the current rows have a flag here and the content behind it
+	contentColumn // of the read; the current rows have two flags here and the content behind them
 )
 
 // scanRow reads one row from its binary wire form. Scanning a million rows by
@@ -35,6 +35,10 @@ func (s *Source) scanRow(row *Row, raw [][]byte, content []byte) error {
 	row.Content = content
 	return nil
 }
+
+// TooLong says that the content of a row was longer than canon.MaxBytes and
+// was not read.
+func (r *Row) TooLong() bool { return string(r.Content) == tooLong }
 
 func (s *Source) decodeKey(wire []byte) (string, error) {
 	key, err := s.table.DecodeKey(wire)

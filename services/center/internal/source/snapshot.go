@@ -169,7 +169,8 @@ func (r *Reader) Leave(ctx context.Context) {
 // Read calls fn for every row of a part, in no order. fn must not keep the row:
 // row and content are overwritten by the next one. A key outside of the part,
 // or in a spelling that is none, is ORDER_VIOLATION. Content longer than
-// canon.MaxBytes comes as a text that is no JSON.
+// canon.MaxBytes comes as a text that is no JSON. Where fn fails, the rest is
+// not read, which may cost the reader its connection.
 func (r *Reader) Read(ctx context.Context, part Part, fn func(*Row) error) error {
 	if !r.set {
 		if err := set(ctx, r.tx, partSettings); err != nil {
@@ -200,11 +201,16 @@ func (r *Reader) ReadOrdered(ctx context.Context, fn func(*Row) error) error {
 
 func (r *Reader) stream(ctx context.Context, part Part, ordered bool, fn func(*Row) error) error {
 	sql, args := r.part(part, ordered)
-	rows, err := r.tx.Query(ctx, sql, args...)
+	reading, enough := context.WithCancel(ctx)
+	defer enough()
+	rows, err := r.tx.Query(reading, sql, args...)
 	if err != nil {
 		return fmt.Errorf("read the source: %w", err)
 	}
-	defer rows.Close()
+	defer func() {
+		enough() // or closing would read all that is left
+		rows.Close()
+	}()
 	var row Row
 	for rows.Next() {
 		raw := rows.RawValues()

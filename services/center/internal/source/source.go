@@ -10,13 +10,16 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
 	"lockstep.dev/pkg/dataset"
 	"lockstep.dev/pkg/fault"
+	"lockstep.dev/pkg/pg"
 	"lockstep.dev/services/internal/load"
 )
 
@@ -84,10 +87,7 @@ func build(t *dataset.Table) statements {
 	return statements{
 		ranges: buildRanges(t, in, one, numbers),
 		count:  count(in, "$3"), countOne: count(one, "$4"),
-		current: fmt.Sprintf(`SELECT t.%s, %s, mine.is, CASE WHEN mine.is THEN (%s)::text END
-			FROM %s AS t CROSS JOIN LATERAL (SELECT coalesce(t.%s = $2::int8 AND t.%s = $3::text::%s, false) AS is) AS mine
-			WHERE t.%s = ANY($1::%s[])`,
-			t.Key, numbers, t.Content, t.Ident, t.Tenant, t.Collection, t.CollectionType(), t.Key, t.KeyType()),
+		current:  buildCurrent(t, numbers),
 		identity: "SELECT transaction_timestamp(), pg_is_in_recovery()",
 	}
 }
@@ -101,15 +101,32 @@ func (s *Source) pick(r Range, all, one string) (sql string, args []any) {
 	return one, []any{r.TenantID, r.CollectionID, s.table.KeyArg(r.Key)}
 }
 
-// Count counts the rows of a range, at most limit.
+// Count counts the rows of a range, at most limit; ErrNotCounted where that
+// takes too long.
 func (s *Source) Count(ctx context.Context, r Range, limit int64) (int64, error) {
 	sql, args := s.pick(r, s.sql.count, s.sql.countOne)
 	var n int64
-	if err := s.pool.QueryRow(ctx, sql, append(args, limit)...).Scan(&n); err != nil {
+	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if err := set(ctx, tx, countSettings); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, sql, append(args, limit)...).Scan(&n)
+	})
+	if pg.Code(err) == codeQueryCanceled {
+		err = ErrNotCounted
+	}
+	if err != nil {
 		return 0, fmt.Errorf("count the rows of the source: %w", err)
 	}
 	return n, nil
 }
+
+// ErrNotCounted: counting took longer than a caller should wait for it.
+var ErrNotCounted = errors.New("not counted within 2 s")
+
+var countSettings = []string{"SET LOCAL statement_timeout = 2000"}
+
+const codeQueryCanceled = "57014"
 
 func errStandby() error {
 	return fault.New(fault.Unavailable, "the source is a standby; only its primary is read")

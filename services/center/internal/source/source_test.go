@@ -181,7 +181,25 @@ func TestRead(t *testing.T) {
 			}
 		}
 	})
-	t.Run("stops at the reader's error and keeps the connection whole", func(t *testing.T) {
+	t.Run("does not read what is left after the reader's error", func(t *testing.T) {
+		w := setup(t)
+		w.exec(`INSERT INTO item ("Key", tenant, shelf, title) SELECT md5(n::text), 7, $1::text::uuid, repeat('x', 1000000) FROM generate_series(1, 50) AS n`, shelf)
+		enough := errors.New("enough")
+		p, err := w.src.Begin(t.Context(), w.rng)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := 0
+		if err := p.Reader().Read(t.Context(), source.Part{}, func(*source.Row) error { seen++; return enough }); !errors.Is(err, enough) || seen != 1 {
+			t.Fatal(seen, err)
+		}
+		// A connection that was read to the end would still answer.
+		if _, err := p.Export(t.Context()); err == nil {
+			t.Error("50 MB were read for the first row of them")
+		}
+		p.Close(t.Context())
+	})
+	t.Run("stops at the reader's error and gives a whole connection back", func(t *testing.T) {
 		w := setup(t)
 		w.item(key("1"), 1)
 		enough := errors.New("enough")
@@ -351,6 +369,21 @@ func TestCountStopsAtItsLimit(t *testing.T) {
 	}
 }
 
+func TestCountTakesNoLongerThanACallerWaits(t *testing.T) {
+	w := setup(t)
+	tx, err := w.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE item`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.src.Count(t.Context(), w.rng, 10); !errors.Is(err, source.ErrNotCounted) {
+		t.Error(err)
+	}
+}
+
 func TestCurrent(t *testing.T) {
 	w := setup(t)
 	w.item(key("1"), 4)
@@ -379,6 +412,48 @@ func TestCurrent(t *testing.T) {
 		if got.Missing(keys[i]) {
 			t.Errorf("key %d is said to be missing", i+1)
 		}
+	}
+}
+
+func TestCurrentIsCutByBytes(t *testing.T) {
+	w := setup(t)
+	var keys []string
+	for i, size := range []int{8 << 20, 100_000, 100_000, 10} {
+		w.exec(`INSERT INTO item ("Key", tenant, shelf, rev, title) VALUES ($1, 7, $2::text::uuid, 1, repeat('x', $3::int))`, key(fmt.Sprint(i+1)), shelf, size)
+		raw, err := protocol.ParseKey(key(fmt.Sprint(i + 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, raw)
+	}
+	const around = len(`{"tags": null, "price": null, "title": ""}`)
+	for _, c := range []struct {
+		name     string
+		from     int // the first key asked for
+		maxBytes int
+		want     []int // bytes of the contents; the rest is left over
+	}{
+		{"all fit, and what is too long stays where it is", 0, 1 << 20, []int{1, 100_000 + around, 100_000 + around, 10 + around}},
+		{"what does not fit is left over, with all behind it", 0, 150_000, []int{1, 100_000 + around}},
+		{"the first one comes whatever its size", 1, 0, []int{100_000 + around}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := w.src.Current(t.Context(), w.rng, keys[c.from:], c.maxBytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, k := range keys[c.from:] {
+				row := got.Rows[k]
+				switch {
+				case i >= len(c.want):
+					if row != nil || !got.LeftOver[k] || got.Missing(k) {
+						t.Errorf("record %d is not left over", i)
+					}
+				case row == nil || len(row.Content) != c.want[i] || row.Revision != 1:
+					t.Errorf("record %d is not read as it is", i)
+				}
+			}
+		})
 	}
 }
 
