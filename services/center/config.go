@@ -166,7 +166,7 @@ func (c *Config) Validate() error {
 	p.Check(c.TrustFile != "", "trust_file is missing")
 	p.Check(c.Store.DSN != "", "store.dsn is missing")
 	p.Check(c.Source.DSN != "", "source.dsn is missing; it may be the store's database, read by a role that may SELECT")
-	p.Check(c.Store.MaxConns >= 2 && c.Source.MaxConns >= 2, "store.max_conns and source.max_conns are at least 2")
+	p.Check(c.Store.MaxConns >= 2, "store.max_conns is at least 2")
 	p.Add("oidc", c.OIDC.Validate())
 	p.Add("dataset", c.Dataset.Validate(dataset.Center))
 	for appKey, address := range c.Targets {

@@ -58,13 +58,24 @@ func TestConfigDefaults(t *testing.T) {
 // Two manifests and the calls share the source's pool.
 func TestReadersFitIntoThePool(t *testing.T) {
 	for line, want := range map[string]int{
-		"source: {dsn: x, max_conns: 2}":                             1,
-		"source: {dsn: x, max_conns: 5}":                             1,
-		"source: {dsn: x, max_conns: 10}\nmaterialise: {readers: 4}": 4,
+		"source: {dsn: x, max_conns: 4}":                                                          1,
+		"source: {dsn: x, max_conns: 5}\nload_guard: {max_active: 9}":                             1,
+		"source: {dsn: x, max_conns: 10}\nmaterialise: {readers: 4}":                              4,
+		"source: {dsn: x, max_conns: 11}\nmaterialise: {readers: 4}\nload_guard: {max_active: 9}": 4,
 	} {
 		cfg, err := loadText(t, strings.Replace(good, `source: {dsn: "host=/tmp dbname=center"}`, line, 1))
 		if err != nil || cfg.readers() != want {
 			t.Errorf("%s: %d readers, %v", line, cfg.readers(), err)
+		}
+	}
+	for line, want := range map[string]string{
+		"source: {dsn: x, max_conns: 3}":                                                          "source.max_conns is at least 4, not 3",
+		"source: {dsn: x, max_conns: 4}\nload_guard: {max_active: 9}":                             "source.max_conns is at least 5, not 4",
+		"source: {dsn: x, max_conns: 10}\nmaterialise: {readers: 4}\nload_guard: {max_active: 9}": "and 3 more do not fit",
+	} {
+		_, err := loadText(t, strings.Replace(good, `source: {dsn: "host=/tmp dbname=center"}`, line, 1))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", line, err)
 		}
 	}
 	cfg, err := loadText(t, good)

@@ -22,8 +22,8 @@ type Limits struct {
 // Materialise is the making of manifests.
 type Materialise struct {
 	// Readers of the source for one manifest, in one snapshot; 0 for as many as
-	// there are processors, at most 4. Two manifests may be in work, and two
-	// connections of source.max_conns are left for calls.
+	// there are processors, at most 4. Two manifests may be in work, and of
+	// source.max_conns two connections are left for calls and one for a load_guard.
 	Readers int `koanf:"readers"`
 }
 
@@ -41,15 +41,29 @@ func (c *Config) readers() int {
 }
 
 // roomForReaders of one manifest in the source's pool.
-func (c *Config) roomForReaders() int { return (int(c.Source.MaxConns) - callConns) / materialisers }
+func (c *Config) roomForReaders() int {
+	return (int(c.Source.MaxConns) - c.otherConns()) / materialisers
+}
+
+// otherConns of the source's pool are never a manifest's: a guard that found
+// none free would take the source to be busy.
+func (c *Config) otherConns() int {
+	if c.LoadGuard.Enabled() {
+		return callConns + 1
+	}
+	return callConns
+}
 
 func (c *Config) checkLimits(p *config.Problems) {
 	p.Add("limits", c.Limits.Validate())
 	p.Add("limits.source_rows_per_second", load.CheckRate(c.Limits.SourceRowsPerSecond))
 	p.Add("load_guard", c.LoadGuard.Validate())
 	p.Check(c.Materialise.Readers >= 0, "materialise.readers is not negative; 0 is by the processors")
+	least := materialisers + c.otherConns()
+	p.Check(int(c.Source.MaxConns) >= least, "source.max_conns is at least %d, not %d: %d manifests read at once, calls need %d connections, and a load_guard one",
+		least, c.Source.MaxConns, materialisers, callConns)
 	p.Check(c.Materialise.Readers <= max(1, c.roomForReaders()),
-		"materialise.readers %d, taken %d times, and %d more do not fit into source.max_conns %d", c.Materialise.Readers, materialisers, callConns, c.Source.MaxConns)
+		"materialise.readers %d, taken %d times, and %d more do not fit into source.max_conns %d", c.Materialise.Readers, materialisers, c.otherConns(), c.Source.MaxConns)
 	p.Check(c.PageBytes >= minPageBytes && c.PageBytes <= manifest.MaxPageBytes, "page_bytes is %d to %d, not %d", minPageBytes, manifest.MaxPageBytes, c.PageBytes)
 }
 
