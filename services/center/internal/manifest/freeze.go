@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,6 +65,11 @@ func (m *Materialiser) freeze(ctx context.Context, keeper *claim.Keeper, c claim
 	if err := m.tooSlow(z.plan.Rows); err != nil {
 		return made{}, err
 	}
+	done, err := m.turn(z.plan.Rows)
+	if err != nil {
+		return made{}, err
+	}
+	defer done()
 	if m.counted != nil {
 		m.counted()
 	}
@@ -137,6 +141,7 @@ func (z *freezer) run(ctx context.Context) error {
 
 // work takes parts until none is left.
 func (z *freezer) work(ctx context.Context, reader *source.Reader) error {
+	defer z.pace.reader()()
 	d := newDesk(z)
 	for {
 		number := int(z.next.Add(1)) - 1
@@ -159,6 +164,7 @@ func (z *freezer) work(ctx context.Context, reader *source.Reader) error {
 // stream reads all rows in the order in which the source sorts them, and parts
 // them as they come.
 func (z *freezer) stream(ctx context.Context) error {
+	defer z.pace.reader()()
 	d, number := newDesk(z), 0
 	sorted := z.pace.alive()
 	defer sorted()
@@ -213,4 +219,6 @@ func (f *fold) result() (rows int64, pages int, root evidence.Node) {
 }
 
 // errBusy: the source had too much to do for too long while its snapshot was open.
-var errBusy = errors.New("the source has too much to do for others")
+func errBusy() error {
+	return fault.New(fault.LoadGuard, "the source has too much to do for others")
+}

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -82,6 +83,8 @@ type Materialiser struct {
 	counted func()
 	// mayPause is maxPause where it is 0; tests have less time.
 	mayPause time.Duration
+	// longRead says that a long read has the rate.
+	longRead atomic.Bool
 }
 
 // concludeTimeout bounds the last write of a try whose context may be gone.
@@ -121,7 +124,7 @@ func (m *Materialiser) make(ctx context.Context, c claim.Claim, tk *task.Task, s
 	})
 	defer keeper.Stop()
 	rows, err := m.freezeTask(ctx, keeper, c, tk, set)
-	if cause := context.Cause(ctx); err != nil && cause != nil {
+	if cause := context.Cause(ctx); err != nil && cause != nil && !waits(err) {
 		return 0, cause // the claim's end is why, whatever broke first
 	}
 	return rows, err
@@ -194,9 +197,9 @@ func (m *Materialiser) conclude(ctx context.Context, log *zap.Logger, c claim.Cl
 		log.Info("fenced: somebody else owns the task now")
 	case stopping:
 		err = m.Frozen.GiveBack(ctx, c)
-	case errors.Is(why, errBusy):
-		log.Info("the source is busy; the manifest is begun again later")
-		err = m.Frozen.Defer(ctx, c, fault.LoadGuard, m.Policy.BackoffBase)
+	case waits(why):
+		log.Info("reading the source has to wait; the manifest is begun again later", zap.String("code", string(code)))
+		err = m.Frozen.Defer(ctx, c, code, m.Policy.BackoffBase)
 	case code == fault.ResourceLimit, code == fault.OrderViolation:
 		log.Warn("manifest refused", zap.String("code", string(code)), zap.Error(why))
 		err = m.Store.RefuseMaterialise(ctx, c, code, reasonOf(why))
@@ -213,6 +216,13 @@ func (m *Materialiser) conclude(ctx context.Context, log *zap.Logger, c claim.Cl
 	}
 	// What is left over is swept anyway, should this fail.
 	return errors.Join(err, m.Frozen.Discard(ctx, set.ID))
+}
+
+// waits says that a try ended because the source is not to be read for now,
+// which is no trouble of the task's own.
+func waits(err error) bool {
+	code := fault.ReasonOf(err)
+	return code == fault.LoadGuard || code == fault.RateLimited
 }
 
 // reasonOf is the sentence of a refusal, which was written for callers.

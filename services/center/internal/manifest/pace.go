@@ -31,13 +31,26 @@ type pace struct {
 	claim  claim.Claim
 	keeper *claim.Keeper
 
-	mu     sync.Mutex
-	paused time.Duration
-	noted  time.Time
+	mu      sync.Mutex
+	readers int // at work
+	paused  time.Duration
+	noted   time.Time
 }
 
 func (m *Materialiser) newPace(c claim.Claim, keeper *claim.Keeper) *pace {
 	return &pace{m: m, claim: c, keeper: keeper}
+}
+
+// reader counts one that is at work, until gone.
+func (p *pace) reader() (gone func()) {
+	p.count(1)
+	return func() { p.count(-1) }
+}
+
+func (p *pace) count(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.readers += n
 }
 
 func (p *pace) tick() { p.keeper.Tick() }
@@ -87,7 +100,7 @@ func (p *pace) guard(ctx context.Context) error {
 		}
 		pause := min(look, p.m.Guard.Interval())
 		if !p.spend(pause) {
-			return errBusy
+			return errBusy()
 		}
 		if err := p.note(ctx, fault.LoadGuard); err != nil {
 			return err
@@ -104,12 +117,12 @@ func (p *pace) guard(ctx context.Context) error {
 	return nil
 }
 
-// spend takes a pause from what is left of maxPause. Readers pause at the same
-// time, so each counts its share.
+// spend takes a pause from what is left of maxPause. Readers at work pause at
+// the same time, so each counts its share.
 func (p *pace) spend(pause time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.paused += pause / time.Duration(max(1, p.m.Readers))
+	p.paused += pause / time.Duration(max(1, p.readers))
 	return p.paused <= cmp.Or(p.m.mayPause, maxPause)
 }
 
@@ -136,6 +149,21 @@ func (m *Materialiser) tooSlow(rows int64) error {
 	}
 	return nil
 }
+
+// turn gives the rate to one long read at a time: two that share it would keep
+// their snapshots open for longer than either was judged by.
+func (m *Materialiser) turn(rows int64) (done func(), err error) {
+	if m.Rate.Least(rows) <= shortRead {
+		return func() {}, nil
+	}
+	if !m.longRead.CompareAndSwap(false, true) {
+		return nil, fault.New(fault.RateLimited, "another long read has the limit of rows read a second")
+	}
+	return func() { m.longRead.Store(false) }, nil
+}
+
+// shortRead at the rate goes on beside a long one.
+const shortRead = 10 * time.Second
 
 // maxRateTime leaves a read time for what it does besides waiting.
 const maxRateTime = source.MaxReadTime * 2 / 3

@@ -108,6 +108,16 @@ func TestGuard(t *testing.T) {
 	})
 }
 
+// The setting says how many readers there may be, not how many there are.
+func TestAPauseIsSharedByTheReadersAtWork(t *testing.T) {
+	m := &manifest.Materialiser{Readers: 4}
+	for atWork, want := range map[int]time.Duration{1: time.Second, 2: 500 * time.Millisecond, 4: 250 * time.Millisecond} {
+		if got := manifest.Paused(m, atWork, time.Second); got != want {
+			t.Errorf("%d at work: a second counts %s, want %s", atWork, got, want)
+		}
+	}
+}
+
 func TestRate(t *testing.T) {
 	t.Run("a read keeps to it and says so", func(t *testing.T) {
 		w := parted(t, 2, true)
@@ -127,6 +137,27 @@ func TestRate(t *testing.T) {
 		}
 		if tk.ManifestState != task.ManifestComplete || tk.RowCount != 3000 || tk.WaitingCode != "" {
 			t.Errorf("task %+v", tk)
+		}
+	})
+	t.Run("a long read waits for another one, and no try is spent", func(t *testing.T) {
+		w := parted(t, 2, true)
+		w.Exec(manyAnswers, 1, 2100)
+		w.Materialiser.Rate = load.NewRate(100)
+		done, err := manifest.TakeTurn(w.Materialiser, 2100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := w.Task()
+		tk := w.Materialise(id)
+		if tk.State != protocol.Queued || tk.Claimed() || tk.MaterialiseTries != 0 || tk.WaitingCode != string(fault.RateLimited) || !tk.DueAt.After(time.Now()) {
+			t.Errorf("task %+v", tk)
+		}
+		if _, err := manifest.TakeTurn(w.Materialiser, 2000); err != nil {
+			t.Errorf("a short read: %v", err)
+		}
+		done()
+		if _, err := manifest.TakeTurn(w.Materialiser, 2100); err != nil {
+			t.Errorf("the next long read: %v", err)
 		}
 	})
 	t.Run("a set that would take too long is refused", func(t *testing.T) {
