@@ -122,7 +122,7 @@ func TestTrace(t *testing.T) {
 		for at, ok := one, true; ok; at, ok = byID[string(at.GetParentSpanId())] {
 			way = append(way, at.GetName())
 		}
-		if got, want := strings.Join(way, " < "), "repair batch < round < work < lockstep.consumer.v1.DispatchService/Dispatch < lockstep.consumer.v1.DispatchService/Dispatch < dispatch < lockstep.center.v1.AdminService/CreateTask"; got != want {
+		if got, want := strings.Join(way, " < "), "repair batch < work < lockstep.consumer.v1.DispatchService/Dispatch < lockstep.consumer.v1.DispatchService/Dispatch < dispatch < lockstep.center.v1.AdminService/CreateTask"; got != want {
 			t.Errorf("the way of a repair is %s, want %s", got, want)
 		}
 	}

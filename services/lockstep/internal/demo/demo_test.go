@@ -122,7 +122,7 @@ func TestBytes(t *testing.T) {
 func TestProgress(t *testing.T) {
 	running := mended()
 	running.State, running.RowCount = evidencev1.TaskState_TASK_STATE_RUNNING, 5000
-	running.Progress.CenterRowsScanned = 1250
+	running.Estimate = &centerv1.Estimate{ScannedPercent: 25}
 	waiting := &centerv1.Task{TaskId: "b", TenantId: 102, CollectionId: "health-check", State: evidencev1.TaskState_TASK_STATE_QUEUED, WaitingBecause: "behind another task"}
 
 	t.Run("a_terminal_has_one_line", func(t *testing.T) {
@@ -131,8 +131,8 @@ func TestProgress(t *testing.T) {
 		p.Show("round 1: ", []*centerv1.Task{running, waiting})
 		p.Show("round 1: ", []*centerv1.Task{mended(), waiting})
 		p.End()
-		want := "\rround 1: 0 of 2 ended · enrolment running 25%" +
-			"\rround 1: 1 of 2 ended · health-check queued  " +
+		want := "\rround 1: 0 of 2 ended · enrolment running 25.0%" +
+			"\rround 1: 1 of 2 ended · health-check queued    " +
 			"\r                                           \r"
 		if out.String() != want {
 			t.Errorf("got %q, want %q", out.String(), want)
@@ -145,7 +145,7 @@ func TestProgress(t *testing.T) {
 		p.Show("round 1: ", []*centerv1.Task{running, waiting})
 		p.Show("round 1: ", []*centerv1.Task{mended(), waiting})
 		p.End()
-		want := "round 1: tenant 101 enrolment RUNNING\n" +
+		want := "round 1: tenant 101 enrolment RUNNING 20%\n" +
 			"round 1: tenant 102 health-check QUEUED (behind another task)\n" +
 			"round 1: tenant 101 enrolment COMPLETED\n"
 		if out.String() != want {
