@@ -41,7 +41,7 @@ type Config struct {
 	Execution Execution `koanf:"execution"`
 	Limits    Limits    `koanf:"limits"`
 	// LoadGuard looks at the store before and while a task is worked; one that finds it busy
-	// gives the task back with its checkpoint.
+	// gives the task back at its next checkpoint, and slows it down until then.
 	LoadGuard load.Config `koanf:"load_guard"`
 
 	Delivery Delivery `koanf:"delivery"`

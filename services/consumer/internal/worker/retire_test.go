@@ -316,3 +316,31 @@ func TestHashOfTheFakeIsTheSharedOne(t *testing.T) {
 		t.Error("the fake center hashes otherwise")
 	}
 }
+
+// Of the candidates' words no more are held than an answer has, but for the proofs.
+func TestCandidatesAreActedUponAnswerByAnswer(t *testing.T) {
+	w := setup(t)
+	w.both(k(0), rec(1, `{}`))
+	for n := 1; n <= 14; n++ {
+		w.local(k(n), rec(1, `{}`))
+	}
+	task := w.center.Task()
+	for n := 1; n <= 14; n++ {
+		w.center.Put(k(n), rec(1, `{}`)) // after the manifest was frozen
+	}
+	settled := 0
+	w.center.Lie(centertest.Lies{Call: onCall("GetRecords", 2, func() {
+		if err := w.pool.QueryRow(t.Context(), `SELECT count(*) FROM lockstep.outcome WHERE outcome = 'SETTLED'`).Scan(&settled); err != nil {
+			t.Error(err)
+		}
+	})})
+	w.accept(task, 1)
+	w.work()
+	w.wantState(task, work.Completed, "")
+	if settled != 7 {
+		t.Errorf("%d rows were settled before the second answer", settled)
+	}
+	if n := w.center.Calls("GetRecords"); n != 2 {
+		t.Errorf("%d calls", n)
+	}
+}
