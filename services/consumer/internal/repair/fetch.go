@@ -55,7 +55,11 @@ func (w *word) centerEpoch() int64 {
 const answerBytes = 2 << 20
 
 // firstAsk is how many records are asked for while nothing is known of their size.
-const firstAsk = 64
+// Each answer doubles that, or adds stepAsk once a call of the task failed.
+const (
+	firstAsk = 64
+	stepAsk  = 16
+)
 
 // slowed is how many records a task may ask for after a call of it failed.
 type slowed struct {
@@ -63,12 +67,19 @@ type slowed struct {
 	most int64
 }
 
+func (r *Repairer) slowedOf(t *Task) *slowed {
+	if s := r.slowed.Load(); s != nil && s.task == t.Work.TaskID {
+		return s
+	}
+	return nil
+}
+
 // room is how many records an answer should have.
 func (r *Repairer) room(t *Task) int {
 	most := t.most.Load()
 	if most == 0 {
 		most = firstAsk
-		if s := r.slowed.Load(); s != nil && s.task == t.Work.TaskID {
+		if s := r.slowedOf(t); s != nil {
 			most = s.most
 		}
 	}
@@ -85,7 +96,7 @@ func (r *Repairer) failed(t *Task, asked int) {
 // answered learns from an answer to a call about asked records. Where they are
 // smaller than those before, that is believed by halves; absences say nothing
 // of how large a record is.
-func (t *Task) answered(asked int, words []*word) {
+func (r *Repairer) answered(t *Task, asked int, words []*word) {
 	bytes, inSnapshots, snapshots := 0, 0, 0
 	for _, w := range words {
 		bytes += len(w.envelope)
@@ -101,7 +112,11 @@ func (t *Task) answered(asked int, words []*word) {
 	case snapshots > 0:
 		t.recordBytes.Store((known + seen) / 2)
 	}
-	t.most.Store(int64(min(MaxBatch, max(2*asked, int(t.most.Load())))))
+	more := asked
+	if r.slowedOf(t) != nil {
+		more = stepAsk
+	}
+	t.most.Store(min(MaxBatch, max(int64(asked+more), t.most.Load())))
 }
 
 // fetch asks the center about every row, until each is answered once.
@@ -152,7 +167,7 @@ func (r *Repairer) askSome(ctx context.Context, t *Task, rows []*row, words map[
 			w.rollback = w.rollback || older(w, mark)
 		}
 	}
-	t.answered(len(some), answered)
+	r.answered(t, len(some), answered)
 	return append(rest, later...), nil
 }
 

@@ -38,9 +38,10 @@ import (
 	"lockstep.dev/services/consumer/internal/store"
 )
 
-// MaxBatch is the most differences handled at once: what the center answers in
-// one call, and one transaction stays under a second.
-const MaxBatch = 500
+// MaxBatch is the most differences handled at once. While one batch takes effect
+// the next one's words are asked for: after a revocation both may still be
+// written, which together is at most the page of 200 that is promised.
+const MaxBatch = 100
 
 // Repairer repairs and retires.
 type Repairer struct {
