@@ -236,8 +236,8 @@ func TestStop(t *testing.T) {
 		task := w.center.Task()
 		w.accept(task, 1)
 		ctx, stop := context.WithCancel(t.Context())
-		// The second round's records: the first one's 256 took 37 calls, and are stored.
-		w.center.Lie(centertest.Lies{Call: onCall("GetRecords", 38, stop)})
+		// The second round's records: the first one's 256 took 38 calls, in three batches, and are stored.
+		w.center.Lie(centertest.Lies{Call: onCall("GetRecords", 39, stop)})
 		if _, err := w.worker.WorkOnce(ctx); err != nil {
 			t.Fatal(err)
 		}
