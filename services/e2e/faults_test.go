@@ -214,7 +214,7 @@ func allFaults() (all []breakage) {
 		}
 	}
 	for f, times := range map[*breakage]int{
-		{"kill", (*arena).kill}: 6, {"stop", (*arena).stop}: 2, {"restart PostgreSQL", (*arena).restartPostgres}: 5, {"lose commits", (*arena).loseCommits}: 6,
+		{"kill", (*arena).kill}: 4, {"stop", (*arena).stop}: 1, {"restart PostgreSQL", (*arena).restartPostgres}: 4, {"lose commits", (*arena).loseCommits}: 5,
 	} {
 		for range times {
 			all = append(all, *f)
@@ -425,7 +425,7 @@ func TestFaults(t *testing.T) {
 	a := newArena(t, seed(t))
 	faults := allFaults()
 	a.rand.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
-	const rounds = 3
+	const rounds = 2
 	for i := range rounds {
 		a.run(faults[i*len(faults)/rounds : (i+1)*len(faults)/rounds])
 	}
