@@ -73,10 +73,7 @@ func TestRate(t *testing.T) {
 			}
 			gone := errors.New("gone")
 			ctx, cancel := context.WithCancelCause(t.Context())
-			go func() {
-				time.Sleep(time.Second)
-				cancel(gone)
-			}()
+			time.AfterFunc(time.Second, func() { cancel(gone) })
 			if _, err := r.Take(ctx, 500); !errors.Is(err, gone) {
 				t.Errorf("got %v", err)
 			}

@@ -46,8 +46,8 @@ func (c *Client) PauseWork(ctx context.Context, id, reason string) (*consumerv1.
 }
 
 // ResumeWork lets a paused task go on.
-func (c *Client) ResumeWork(ctx context.Context, id string) (*consumerv1.Work, []byte, error) {
+func (c *Client) ResumeWork(ctx context.Context, id, reason string) (*consumerv1.Work, []byte, error) {
 	out := &consumerv1.ResumeWorkResponse{}
-	text, err := c.call(ctx, http.MethodPost, "/v1/work/"+url.PathEscape(id)+":resume", nil, &consumerv1.ResumeWorkRequest{}, out)
+	text, err := c.call(ctx, http.MethodPost, "/v1/work/"+url.PathEscape(id)+":resume", nil, &consumerv1.ResumeWorkRequest{Reason: reason}, out)
 	return out.GetWork(), text, wrap(err, "resume %s", id)
 }

@@ -128,19 +128,22 @@ func workPause(r *remote) *cobra.Command {
 }
 
 func workResume(r *remote) *cobra.Command {
-	return &cobra.Command{
+	var reason string
+	cmd := &cobra.Command{
 		Use: "resume TASK", Short: "Let a paused task go on", Args: cobra.ExactArgs(1),
-		Example: "  lockstep work resume 0190f5c27cde7a4f8a9b1c2d3e4f5061",
+		Example: `  lockstep work resume 0190f5c27cde7a4f8a9b1c2d3e4f5061 --reason "release window is over"`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := r.client()
 			if err != nil {
 				return err
 			}
-			work, text, err := client.ResumeWork(cmd.Context(), args[0])
+			work, text, err := client.ResumeWork(cmd.Context(), args[0], reason)
 			if err != nil {
 				return err
 			}
 			return r.show(text, func(w *tabwriter.Writer) { writeWorkDetail(w, work) })
 		},
 	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit log")
+	return cmd
 }
