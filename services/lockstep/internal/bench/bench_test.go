@@ -53,7 +53,7 @@ func TestMedian(t *testing.T) {
 func measured() *Result {
 	statements := 11.14
 	return &Result{
-		On: Machine{System: "linux/amd64", CPUs: 2, Load: "0.10 0.20 0.30", Postgres: map[string]string{"server_version": "15.18", "shared_buffers": "2GB"}},
+		On: Machine{System: "linux/amd64", CPUs: 2, Load: "0.10 0.20 0.30", Postgres: map[string]string{"server_version": "15.18", "shared_buffers": "2GB", "huge_pages": "off"}},
 		Reconcile: &Reconcile{
 			Rows: 1_000_000, Diff: 1000, MaterialiseSeconds: 4, EqualSeconds: 1.25, EqualWireBytes: 400_000, ContentSeconds: 8, ContentWireBytes: 400_000, ScatteredSeconds: 2.5, ScatteredRows: 20_000, FindSeconds: 2, FindWireBytes: 42_000_000,
 			RepairSeconds: 4, RepairWireBytes: 58_000_000, CenterRSSBytes: 80_000_000, ConsumerRSSBytes: 40_000_000,
@@ -98,7 +98,7 @@ statements a scope    11.14, by pg_stat_statements
 most memory           33 MB
 one scope of 50000    6.00 s; its lease of 10 s was kept, at least 6.6 s were left; 33 MB of memory
 
-On linux/amd64, 2 CPUs, load average 0.10 0.20 0.30 when it began; PostgreSQL 15.18, nothing flushed (fsync off), 2GB of shared buffers.
+On linux/amd64, 2 CPUs, load average 0.10 0.20 0.30 when it began; PostgreSQL 15.18, nothing flushed (fsync off), 2GB of shared buffers, huge pages off.
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)

@@ -23,8 +23,8 @@ func Write(out io.Writer, r *Result) error {
 			return err
 		}
 	}
-	fmt.Fprintf(out, "On %s, %d CPUs, load average %s when it began; PostgreSQL %s, nothing flushed (fsync off), %s of shared buffers.\n",
-		r.On.System, r.On.CPUs, r.On.Load, r.On.Postgres["server_version"], r.On.Postgres["shared_buffers"])
+	fmt.Fprintf(out, "On %s, %d CPUs, load average %s when it began; PostgreSQL %s, nothing flushed (fsync off), %s of shared buffers, huge pages %s.\n",
+		r.On.System, r.On.CPUs, r.On.Load, r.On.Postgres["server_version"], r.On.Postgres["shared_buffers"], r.On.Postgres["huge_pages"])
 	return nil
 }
 

@@ -133,7 +133,8 @@ func (p Pool) TaskTimes(ctx context.Context, id string) (t TaskTimes, err error)
 	return t, nil
 }
 
-// Setup says what is measured on: PostgreSQL's version and the settings that count.
+// Setup says what is measured on: PostgreSQL's version, the settings that count,
+// and whether its shared memory lies in huge pages (on, off, unknown).
 func (p Pool) Setup(ctx context.Context) (map[string]string, error) {
 	rows, err := p.Query(ctx, `SELECT name, current_setting(name) FROM pg_settings WHERE name IN
 		('server_version', 'shared_buffers', 'work_mem', 'fsync', 'full_page_writes', 'jit', 'max_parallel_workers_per_gather')`)
@@ -145,6 +146,13 @@ func (p Pool) Setup(ctx context.Context) (map[string]string, error) {
 	if _, err := pgx.ForEachRow(rows, []any{&name, &value}, func() error { settings[name] = value; return nil }); err != nil {
 		return nil, fmt.Errorf("read the server's settings: %w", err)
 	}
+	// huge_pages is only what was asked for; where the system doesn't show the memory, nobody knows.
+	err = p.QueryRow(ctx, `SELECT CASE WHEN maps LIKE '%/anon_hugepage%' THEN 'on' WHEN maps <> '' THEN 'off' ELSE 'unknown' END
+		FROM pg_read_file('/proc/self/smaps', 0, 1048576, true) AS maps`).Scan(&name)
+	if err != nil {
+		return nil, fmt.Errorf("read how the server's memory is mapped: %w", err)
+	}
+	settings["huge_pages"] = name
 	return settings, nil
 }
 
