@@ -107,12 +107,19 @@ func TestMetrics(t *testing.T) {
 	}
 
 	t.Run("what_dashboards_and_alerts_name_is_there", func(t *testing.T) {
-		known := map[string]bool{}
+		// Each name with its labels, and those of a scrape.
+		known := map[string]map[string]bool{}
 		for _, families := range []map[string]*dto.MetricFamily{fromCenter, fromConsumer} {
 			for name, family := range families {
-				known[name] = true
-				if family.GetType() == dto.MetricType_HISTOGRAM {
-					known[name+"_bucket"], known[name+"_sum"], known[name+"_count"] = true, true, true
+				labels := map[string]bool{"job": true, "instance": true, "le": family.GetType() == dto.MetricType_HISTOGRAM}
+				for _, m := range family.GetMetric() {
+					for _, l := range m.GetLabel() {
+						labels[l.GetName()] = true
+					}
+				}
+				known[name] = labels
+				if labels["le"] {
+					known[name+"_bucket"], known[name+"_sum"], known[name+"_count"] = labels, labels, labels
 				}
 			}
 		}
@@ -123,18 +130,39 @@ func TestMetrics(t *testing.T) {
 				t.Errorf("%s has %d expressions", file, len(named))
 			}
 			for _, expr := range named {
-				metrics := regexp.MustCompile(`lockstep_[a-z_]+`).FindAllString(expr, -1)
+				metrics := selection.FindAllStringSubmatch(expr, -1)
 				if len(metrics) == 0 {
 					t.Errorf("%s: %s names no metric", file, expr)
 				}
-				for _, name := range metrics {
-					if !known[name] {
+				for _, m := range metrics {
+					name, labels := m[1], known[m[1]]
+					if labels == nil {
 						t.Errorf("%s names %s, which no service has", file, name)
+					}
+					for _, label := range append(captured(grouping, expr), captured(matcher, m[2])...) {
+						if !labels[label] {
+							t.Errorf("%s: %s asks for the label %s, which %s has not", file, expr, label, name)
+						}
 					}
 				}
 			}
 		}
 	})
+}
+
+var (
+	// A metric and the labels it is selected by; the labels that are grouped or joined by.
+	selection = regexp.MustCompile(`(lockstep_[a-z_]+)(\{[^}]*\})?`)
+	grouping  = regexp.MustCompile(`\b(?:by|on) \(([^)]*)\)`)
+	matcher   = regexp.MustCompile(`([a-z_]+)(?:=|!)`)
+)
+
+// captured are the words of what a pattern finds, parted by commas.
+func captured(pattern *regexp.Regexp, text string) (words []string) {
+	for _, found := range pattern.FindAllStringSubmatch(text, -1) {
+		words = append(words, strings.Split(found[1], ", ")...)
+	}
+	return words
 }
 
 // dashboard gives every expression of the dashboard.
