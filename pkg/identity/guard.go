@@ -43,6 +43,18 @@ var (
 // OperatorWith lets operators of at least that role.
 func OperatorWith(role Role) Rule { return Rule{kind: humans, role: role} }
 
+// Refuse says why an operator of a role may not call what the rule is of; nil
+// where he may.
+func (r Rule) Refuse(role Role) error {
+	switch {
+	case r.kind != humans:
+		return fault.New(fault.PermissionDenied, "no operator may call this method")
+	case ranks[role] < ranks[r.role]:
+		return fault.New(fault.PermissionDenied, "the role %s is needed", r.role)
+	}
+	return nil
+}
+
 // healthMethods are what a load balancer asks, without a token.
 var healthMethods = []string{"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List", "/grpc.health.v1.Health/Watch"}
 
@@ -158,8 +170,8 @@ func (g *Guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 		return err
 	}
 	// A stream ends with the token that opened it.
-	if who, ok := principalOf(ctx); ok && !who.until.IsZero() {
-		ends, cancel := context.WithTimeout(ctx, who.until.Sub(g.now()))
+	if who, ok := OperatorFrom(ctx); ok && who.Issued {
+		ends, cancel := context.WithTimeout(ctx, who.Until.Sub(g.now()))
 		defer cancel()
 		ctx = ends
 	}
@@ -208,7 +220,7 @@ func (g *Guard) admit(ctx context.Context, method string) (context.Context, *cla
 	case everybody:
 		return ctx, nil, nil
 	case humans:
-		who, err := g.operator(ctx, rule.role)
+		who, err := g.operator(ctx, rule)
 		if err != nil {
 			return ctx, nil, err
 		}
@@ -228,7 +240,7 @@ func (g *Guard) admit(ctx context.Context, method string) (context.Context, *cla
 	return ctx, nil, fault.New(fault.PermissionDenied, "nobody may call this method")
 }
 
-func (g *Guard) operator(ctx context.Context, atLeast Role) (who principal, err error) {
+func (g *Guard) operator(ctx context.Context, rule Rule) (who principal, err error) {
 	token, ok := one(ctx, OperatorTokenKey)
 	if !ok {
 		return who, unknownCaller("an operator's token is needed")
@@ -237,13 +249,13 @@ func (g *Guard) operator(ctx context.Context, atLeast Role) (who principal, err 
 		if g.issuer == nil || !looksSigned(token) {
 			return who, unknownCaller("the operator's token is not known")
 		}
-		if who.operator, who.until, err = g.issuer.verify(ctx, token, g.now()); err != nil {
+		if who.operator, err = g.issuer.verify(ctx, token, g.now()); err != nil {
 			return principal{}, err
 		}
 	}
-	if ranks[who.operator.Role] < ranks[atLeast] {
+	if err := rule.Refuse(who.operator.Role); err != nil {
 		recordPrincipal(ctx, who)
-		return principal{}, fault.New(fault.PermissionDenied, "the role %s is needed", atLeast)
+		return principal{}, err
 	}
 	return who, nil
 }

@@ -141,29 +141,30 @@ func (g *Guard) TrustIssuer(config OIDCConfig, failed func(error)) error {
 // looksSigned tells a JWT from a bearer token of the settings, which has no dots.
 func looksSigned(token string) bool { return strings.Count(token, ".") == 2 }
 
-// verify gives the operator that a token stands for, and until when. A refusal
+// verify gives the operator that a token stands for. A refusal
 // tells no more of the token than what it lacks.
-func (i *issuer) verify(ctx context.Context, token string, now time.Time) (Operator, time.Time, error) {
+func (i *issuer) verify(ctx context.Context, token string, now time.Time) (Operator, error) {
 	if len(token) > maxOperatorToken {
-		return Operator{}, time.Time{}, unknownCaller("the operator's token is too long")
+		return Operator{}, unknownCaller("the operator's token is too long")
 	}
 	parsed, err := jwt.ParseSigned(token, signedBy)
 	if err != nil || len(parsed.Headers) != 1 {
-		return Operator{}, time.Time{}, unknownCaller("the operator's token is no JWT that may be believed")
+		return Operator{}, unknownCaller("the operator's token is no JWT that may be believed")
 	}
 	if kind, _ := parsed.Headers[0].ExtraHeaders[jose.HeaderType].(string); !slices.Contains([]string{"", "jwt", "at+jwt", "application/at+jwt"}, strings.ToLower(kind)) {
-		return Operator{}, time.Time{}, unknownCaller("the token is of a type that stands for no operator")
+		return Operator{}, unknownCaller("the token is of a type that stands for no operator")
 	}
 	var standard jwt.Claims
 	var all members
 	if err := i.open(ctx, parsed, now, &standard, &all); err != nil {
-		return Operator{}, time.Time{}, err
+		return Operator{}, err
 	}
 	if err := i.check(&standard, now); err != nil {
-		return Operator{}, time.Time{}, err
+		return Operator{}, err
 	}
 	operator, err := i.operator(all)
-	return operator, standard.Expiry.Time(), err
+	operator.Until = standard.Expiry.Time()
+	return operator, err
 }
 
 // members are those of a token's payload, with its numbers as they were written.
@@ -211,7 +212,7 @@ func (i *issuer) operator(claims map[string]any) (Operator, error) {
 	if id == "" || len(id) > maxIDBytes || strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return Operator{}, unknownCaller("the operator's token does not say who it is")
 	}
-	operator := Operator{ID: "oidc:" + id}
+	operator := Operator{ID: "oidc:" + id, Issued: true}
 	for _, word := range wordsOf(claimOf(claims, i.config.RoleClaim)) {
 		if role := i.config.Roles[word]; ranks[role] > ranks[operator.Role] {
 			operator.Role = role

@@ -159,7 +159,7 @@ func (p *provider) trusted(change func(*OIDCConfig)) *Guard {
 // ask is what the guard does with a call that carries a token.
 func ask(g *Guard, token string, atLeast Role) (Operator, error) {
 	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs(OperatorTokenKey, token))
-	who, err := g.operator(ctx, atLeast)
+	who, err := g.operator(ctx, OperatorWith(atLeast))
 	return who.operator, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Role is what an operator may do; each includes the ones before it.
@@ -39,6 +40,9 @@ type Operator struct {
 	ID      string
 	Role    Role
 	Tenants []int64
+	// Issued: by a token of the issuer, which expires at Until, not by one of the settings.
+	Issued bool
+	Until  time.Time
 }
 
 // MaySee reports whether a tenant is within the operator's; nobody sees none.

@@ -15,7 +15,6 @@ import (
 type principal struct {
 	appKey   string
 	operator Operator
-	until    time.Time // the end of what verified it; zero for none
 }
 
 // name is stable, and tells the two kinds apart.

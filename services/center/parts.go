@@ -35,6 +35,7 @@ import (
 	"lockstep.dev/services/internal/auditlog"
 	"lockstep.dev/services/internal/load"
 	"lockstep.dev/services/internal/tracing"
+	"lockstep.dev/services/internal/whoami"
 )
 
 // system is what the parts of the service share.
@@ -100,6 +101,7 @@ func rules() map[string]identity.Rule {
 	}
 	maps.Copy(all, admin.Rules())
 	maps.Copy(all, auditlog.Rules())
+	maps.Copy(all, whoami.Rules())
 	return all
 }
 

@@ -21,6 +21,7 @@ import (
 	"lockstep.dev/pkg/serve"
 	auditv1 "lockstep.dev/proto/lockstep/audit/v1"
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
+	operatorv1 "lockstep.dev/proto/lockstep/operator/v1"
 	"lockstep.dev/services/center/internal/admin"
 	"lockstep.dev/services/center/internal/console"
 	"lockstep.dev/services/center/internal/create"
@@ -33,6 +34,7 @@ import (
 	"lockstep.dev/services/center/internal/store/frozen"
 	"lockstep.dev/services/center/internal/sweep"
 	"lockstep.dev/services/internal/version"
+	"lockstep.dev/services/internal/whoami"
 )
 
 const usage = `usage: center [-config file] [-reason text] [serve | migrate | healthcheck | confirm-databases | raise-epoch [epoch] | version]
@@ -149,10 +151,11 @@ func run(ctx context.Context, cfg *Config) error {
 			centerv1.RegisterAdminServiceServer(server, operators)
 			centerv1.RegisterReconcileServiceServer(server, consumers)
 			auditv1.RegisterAuditServiceServer(server, watched.audit)
+			operatorv1.RegisterOperatorServiceServer(server, &whoami.Server{})
 		},
-		Gateways: []serve.Gateway{centerv1.RegisterAdminServiceHandler, auditv1.RegisterAuditServiceHandler},
+		Gateways: []serve.Gateway{centerv1.RegisterAdminServiceHandler, auditv1.RegisterAuditServiceHandler, operatorv1.RegisterOperatorServiceHandler},
 		Web: func(ctx context.Context, conn *grpc.ClientConn) (http.Handler, error) {
-			return console.New(ctx, cfg.AppKey, conn, log, s.now)
+			return console.New(ctx, cfg.AppKey, conn, rules(), log, s.now)
 		},
 		Checks: map[string]serve.Check{"store": db.storePool.Ping, "source": db.sourcePool.Ping},
 		Loops:  slices.Concat(loops, deliveries, watched.loops),

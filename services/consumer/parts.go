@@ -16,6 +16,7 @@ import (
 	"lockstep.dev/services/consumer/internal/admin"
 	"lockstep.dev/services/consumer/internal/refreshapi"
 	"lockstep.dev/services/internal/auditlog"
+	"lockstep.dev/services/internal/whoami"
 )
 
 const (
@@ -36,6 +37,7 @@ func rules() map[string]identity.Rule {
 	maps.Copy(all, admin.Rules())
 	maps.Copy(all, refreshapi.Rules())
 	maps.Copy(all, auditlog.Rules())
+	maps.Copy(all, whoami.Rules())
 	return all
 }
 

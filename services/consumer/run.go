@@ -26,6 +26,7 @@ import (
 	"lockstep.dev/pkg/serve"
 	auditv1 "lockstep.dev/proto/lockstep/audit/v1"
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
+	operatorv1 "lockstep.dev/proto/lockstep/operator/v1"
 	"lockstep.dev/services/consumer/internal/admin"
 	"lockstep.dev/services/consumer/internal/center"
 	"lockstep.dev/services/consumer/internal/console"
@@ -38,6 +39,7 @@ import (
 	"lockstep.dev/services/consumer/internal/worker"
 	"lockstep.dev/services/internal/load"
 	"lockstep.dev/services/internal/version"
+	"lockstep.dev/services/internal/whoami"
 )
 
 const usage = `usage: consumer [-config file] [serve | migrate | healthcheck | refresh [selector] | version]
@@ -253,10 +255,14 @@ func run(ctx context.Context, cfg *Config) error {
 			consumerv1.RegisterAdminServiceServer(s, operators)
 			consumerv1.RegisterRefreshServiceServer(s, refreshes.server)
 			auditv1.RegisterAuditServiceServer(s, watched.audit)
+			operatorv1.RegisterOperatorServiceServer(s, &whoami.Server{})
 		},
-		Gateways: []serve.Gateway{consumerv1.RegisterAdminServiceHandler, consumerv1.RegisterRefreshServiceHandler, auditv1.RegisterAuditServiceHandler},
+		Gateways: []serve.Gateway{
+			consumerv1.RegisterAdminServiceHandler, consumerv1.RegisterRefreshServiceHandler, auditv1.RegisterAuditServiceHandler,
+			operatorv1.RegisterOperatorServiceHandler,
+		},
 		Web: func(ctx context.Context, conn *grpc.ClientConn) (http.Handler, error) {
-			return console.New(ctx, cfg.AppKey, conn, log, now)
+			return console.New(ctx, cfg.AppKey, conn, rules(), log, now)
 		},
 		Checks: map[string]serve.Check{"store": st.Ping},
 		Loops:  append(watched.loops, w.Run, w.RunWaiting, w.RunPurge, refreshes.run),

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"errors"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -19,11 +17,6 @@ import (
 func TestAuditLog(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	program := s.file("lockstep")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "lockstep.dev/services/lockstep")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build lockstep: %v\n%s", err, out)
-	}
 	s.fill(form, 300)
 	s.damageAll(form, damage{stale: 3, extra: 2})
 	center := s.startCenter("", nil)
@@ -79,14 +72,7 @@ func TestAuditLog(t *testing.T) {
 
 	verify := func(side, app string, n *node) (int, string) {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), program, "audit", "verify", "--side", side, "--"+side, "http://"+n.at.HTTP, "--app-key", app, "--trust", s.file("trust.json"))
-		cmd.Env = []string{"LOCKSTEP_TOKEN=" + s.token}
-		out, err := cmd.CombinedOutput()
-		var exit *exec.ExitError
-		if err != nil && !errors.As(err, &exit) {
-			t.Fatal(err)
-		}
-		return cmd.ProcessState.ExitCode(), string(out)
+		return s.lockstep(s.token, "audit", "verify", "--side", side, "--"+side, "http://"+n.at.HTTP, "--app-key", app, "--trust", s.file("trust.json"))
 	}
 	const tail = `SELECT audit_id::text FROM lockstep.audit WHERE audit_id > (SELECT coalesce(max(last_id), 0) FROM lockstep.audit_seal)`
 	for _, side := range []struct {

@@ -376,27 +376,55 @@ func (d *desk) staysWithinItsRoleAndTenants() {
 	d.tab.Go("/console/tasks")
 	d.tab.Await("Sign in with the token")
 	d.tab.SignIn(d.viewer)
+	d.tab.Await("vera\nviewer")
 	d.tab.Await("PARTIAL")
+	d.offersAViewerNothing()
 	d.tab.Go("/console/records?key=" + strings.Repeat("0", 32) + "&tenant=7&collection=" + form)
 	d.tab.Await("PERMISSION_DENIED")
 	if status := d.tab.Status(); status != 403 {
 		d.t.Errorf("a viewer's look at content: %d", status)
 	}
 	d.tab.Go("/console/tasks/new?consumer=" + consumerApp + "&tenant=7&collection=" + form)
-	d.tab.Press("Make the task")
 	d.tab.Await("the role operator is needed")
+	d.shows("a form", "main form", 0)
 	d.tab.Shoot("center-denied")
+	// A page from before the role was taken away still has its button.
+	sent := fmt.Sprintf(`fetch("/console/tasks/new", {method: "POST", body: new URLSearchParams({consumer: %q, tenant: 7, collection: %q, scope: "COLLECTION"})}).then((r) => r.status)`, consumerApp, form)
+	if status := browsertest.Evaluate[int](d.tab, sent); status != 403 {
+		d.t.Errorf("a viewer's task: %d", status)
+	}
 
 	d.tab.Press("Sign out")
 	d.tab.Await("Sign in with the token")
 	d.tab.SignIn(d.other)
+	d.tab.Await("otto\noperator")
 	d.tab.Await("Nothing is granted yet.")
+	d.shows("what an operator may do", `a[href="/console/tasks/new"]`, 1)
 	d.tab.Shoot("center-empty")
+	d.tab.Press("Grants") // which an admin decides on
+	d.tab.Await("Nothing is granted yet.")
+	d.shows("what an admin may do", `main a[href*="/console/grants/set"]`, 0)
 	d.tab.Go("/console/tasks/" + d.task)
 	d.tab.Await("TASK_NOT_FOUND")
 	d.tab.Shoot("center-not-found")
 	d.tab.Go("/console/audit")
 	d.tab.Await("PERMISSION_DENIED")
+}
+
+// offersAViewerNothing: no page has a button or a link to what is refused.
+func (d *desk) offersAViewerNothing() {
+	for _, path := range []string{
+		"", "tasks", "tasks/" + d.task, "tasks/" + d.task + "/outcomes", "tasks/" + d.task + "/evidence", "deliveries?state=DONE", "grants", "targets", "targets/hall", "audit",
+	} {
+		d.tab.Go("/console/" + path)
+		if status := d.tab.Status(); status != 200 {
+			d.t.Errorf("%s: %d", path, status)
+		}
+		d.shows(path+": what a viewer may not", `main form[method=post], a[href*="/new"], a[href$="/cancel"], a[href*="/replay"], a[href*="/set"], a[href$="/add"], a[href*="/remove/"], a[href*="/records"]`, 0)
+	}
+	d.tab.Go("/console/tasks/" + d.task)
+	d.tab.Await("Evidence")
+	d.tab.Shoot("center-task-viewer")
 }
 
 // stopsAtOnce: an open live page does not keep the service from stopping.

@@ -11,6 +11,7 @@ import (
 type Action struct {
 	Path  string
 	Under string // the Path of the navigation's entry that it belongs to
+	Needs string // the full name of the API's method that it calls
 	// Form says what will happen and what is asked for. Fields may have values to
 	// begin with; what was sent replaces them.
 	Form func(ctx context.Context, r *Request) (Form, error)
@@ -100,6 +101,7 @@ func (a asked) BackHref() string { return Href(a.Back) }
 
 // Action adds an action.
 func (c *Console) Action(a Action) {
+	c.need(a.Path, a.Needs)
 	show := func(ctx context.Context, w http.ResponseWriter, r *Request, code int, change func(*asked)) {
 		form, err := a.Form(ctx, r)
 		if err != nil {
@@ -113,12 +115,12 @@ func (c *Console) Action(a Action) {
 		f.under(a.Under)
 		c.execute(w, code, c.form, f)
 	}
-	c.mux.Handle(pattern("GET", Root, a.Path), c.signedIn(func(w http.ResponseWriter, r *Request) {
+	c.mux.Handle(pattern("GET", Root, a.Path), c.signedIn(c.admit(a.Path, func(w http.ResponseWriter, r *Request) {
 		ctx, cancel := context.WithTimeout(as(r.HTTP.Context(), r.token), callTimeout)
 		defer cancel()
 		show(ctx, w, r, http.StatusOK, func(*asked) {})
-	}))
-	c.mux.Handle(pattern("POST", Root, a.Path), c.signedIn(func(w http.ResponseWriter, r *Request) {
+	})))
+	c.mux.Handle(pattern("POST", Root, a.Path), c.signedIn(c.admit(a.Path, func(w http.ResponseWriter, r *Request) {
 		ctx, cancel := context.WithTimeout(as(r.HTTP.Context(), r.token), callTimeout)
 		defer cancel()
 		done, err := c.try(ctx, a, r)
@@ -133,7 +135,7 @@ func (c *Console) Action(a Action) {
 		}
 		c.leaveNotice(w, done.Say)
 		http.Redirect(w, r.HTTP, Href(done.To), http.StatusSeeOther)
-	}))
+	})))
 }
 
 // try does what was asked for, if all is there that it needs.

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"lockstep.dev/pkg/identity"
+	operatorv1 "lockstep.dev/proto/lockstep/operator/v1"
 )
 
 // Root is where the console is served.
@@ -34,10 +37,13 @@ type Config struct {
 	Version string
 	// Templates are the service's pages.
 	Templates fs.FS
-	// Verify makes a cheap call that every role may make. Signing in succeeds with it.
-	Verify func(ctx context.Context) error
-	Log    *zap.Logger
-	Now    func() time.Time
+	// Operator asks the service whom the token of the call stands for. Signing in
+	// succeeds with it.
+	Operator func(ctx context.Context) (*operatorv1.Operator, error)
+	// Rules are what the service decides by who may call a method.
+	Rules map[string]identity.Rule
+	Log   *zap.Logger
+	Now   func() time.Time
 }
 
 // Console collects pages; its handler serves them.
@@ -52,13 +58,14 @@ type Console struct {
 	problem  *template.Template
 	form     *template.Template
 	nav      []Link
+	needs    map[string]identity.Rule // by the path of what needs it
 	streams  *streams
 	broken   []error
 }
 
 // New makes a console without pages. What it streams ends when ctx does.
 func New(ctx context.Context, config Config) (*Console, error) {
-	c := &Console{Config: config, stopping: ctx.Done(), mux: http.NewServeMux(), streams: newStreams()}
+	c := &Console{Config: config, stopping: ctx.Done(), mux: http.NewServeMux(), needs: map[string]identity.Rule{}, streams: newStreams()}
 	var err error
 	if c.files, err = assets(); err != nil {
 		return nil, err
@@ -144,6 +151,7 @@ func Path(parts ...string) string {
 // Request is what a page was asked for.
 type Request struct {
 	HTTP *http.Request
+	Who  Who
 
 	token string
 }

@@ -12,7 +12,8 @@ import (
 
 // Download is a file to keep.
 type Download struct {
-	Path string
+	Path  string
+	Needs string // the full name of the API's method that it calls; "" where every role may
 	// Open makes it; what fails here becomes a page.
 	Open func(ctx context.Context, r *Request) (File, error)
 }
@@ -30,7 +31,10 @@ const downloadTime = 10 * time.Minute
 
 // Download adds a download.
 func (c *Console) Download(d Download) {
-	c.mux.Handle(pattern("GET", Root, d.Path), c.signedIn(func(w http.ResponseWriter, r *Request) {
+	if d.Needs != "" {
+		c.need(d.Path, d.Needs)
+	}
+	c.mux.Handle(pattern("GET", Root, d.Path), c.signedIn(c.admit(d.Path, func(w http.ResponseWriter, r *Request) {
 		ctx, cancel := context.WithTimeout(as(r.HTTP.Context(), r.token), downloadTime)
 		defer cancel()
 		file, err := d.Open(ctx, r)
@@ -45,7 +49,7 @@ func (c *Console) Download(d Download) {
 			c.Log.Info("console download broke off", zap.String("path", r.HTTP.URL.Path), zap.Error(err))
 			panic(http.ErrAbortHandler) // the reader must not take a part for the whole
 		}
-	}))
+	})))
 }
 
 // patient gives every write its own time.

@@ -159,7 +159,14 @@ func (s *stream) run(ctx context.Context) {
 func (s *stream) step(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	view, err := s.page.Show(ctx, s.request)
+	var view View
+	var err error
+	if s.request.Who.ID == "" {
+		s.request.Who, err = s.console.whoIs(ctx)
+	}
+	if err == nil {
+		view, err = s.page.Show(ctx, s.request)
+	}
 	if err != nil {
 		problem, _ := problemOf(err)
 		return s.send("trouble", []byte(problem.Code)) == nil && !unknown(err)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"lockstep.dev/pkg/identity"
 )
 
 // Page is a page: one function and one template.
@@ -17,6 +19,7 @@ type Page struct {
 	Path     string // below Root, with wildcards as net/http has them; "" is the first page
 	Nav      string // its label in the navigation; "" for a page that is not in it
 	Under    string // the Path of the navigation's entry that it belongs to, if it has none
+	Needs    string // the full name of the API's method that it is about; "" where every role may see it
 	Template string
 	Show     func(ctx context.Context, r *Request) (View, error)
 	// Live, if set, is how often the block "live" is drawn anew while a page is open.
@@ -47,10 +50,13 @@ func (c *Console) page(p Page, files fs.FS) {
 		c.broken = append(c.broken, err)
 		return
 	}
+	if p.Needs != "" {
+		c.need(p.Path, p.Needs)
+	}
 	if p.Nav != "" {
 		c.nav, p.Under = append(c.nav, Link{Label: p.Nav, Path: p.Path}), p.Path
 	}
-	c.mux.Handle(pattern("GET", Root, p.Path), c.signedIn(func(w http.ResponseWriter, r *Request) {
+	c.mux.Handle(pattern("GET", Root, p.Path), c.signedIn(c.admit(p.Path, func(w http.ResponseWriter, r *Request) {
 		ctx, cancel := context.WithTimeout(as(r.HTTP.Context(), r.token), callTimeout)
 		defer cancel()
 		view, err := p.Show(ctx, r)
@@ -64,7 +70,7 @@ func (c *Console) page(p Page, files fs.FS) {
 			f.Live = Root + "live/" + strings.TrimPrefix(here(r.HTTP), Root)
 		}
 		c.execute(w, http.StatusOK, tmpl, f)
-	}))
+	})))
 	if p.Live > 0 {
 		c.mux.HandleFunc(pattern("GET", Root+"live/", p.Path), c.stream(p, tmpl))
 	}
@@ -80,6 +86,7 @@ type frame struct {
 	Notice   string
 	Live     string // where the page's stream is; "" for none
 	SignedIn bool
+	Who      Who // nobody where the service could not say
 	Data     any
 }
 
@@ -96,8 +103,11 @@ func (f *frame) under(path string) {
 }
 
 func (c *Console) frame(w http.ResponseWriter, r *Request, view View) *frame {
-	f := &frame{Console: c, Title: view.Title, Trail: view.Trail, SignedIn: r.token != "", Data: view.Data, Notice: c.takeNotice(w, r.HTTP)}
+	f := &frame{Console: c, Title: view.Title, Trail: view.Trail, SignedIn: r.token != "", Who: r.Who, Data: view.Data, Notice: c.takeNotice(w, r.HTTP)}
 	for _, link := range c.nav {
+		if rule, ok := c.needs[link.Path]; ok && rule.Refuse(identity.Role(r.Who.Role)) != nil {
+			continue
+		}
 		f.Nav = append(f.Nav, navEntry{Link: link})
 	}
 	return f

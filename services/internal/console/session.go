@@ -69,8 +69,8 @@ func as(ctx context.Context, token string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, identity.OperatorTokenKey, token)
 }
 
-// signedIn admits requests with a token in their cookie and sends others to sign in.
-// Whether the token is good is for the called service to say.
+// signedIn admits requests with a token in their cookie that the service knows,
+// and sends others to sign in.
 func (c *Console) signedIn(next func(http.ResponseWriter, *Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, ok := c.tokenOf(r)
@@ -78,14 +78,20 @@ func (c *Console) signedIn(next func(http.ResponseWriter, *Request)) http.Handle
 			c.toSignIn(w, r)
 			return
 		}
-		if err := r.ParseForm(); err != nil {
+		err := r.ParseForm()
+		if err != nil {
 			c.fail(w, &Request{HTTP: r, token: token}, errForm(err))
 			return
 		}
 		// The request is read. What a page or a download takes is bounded by its own
 		// time: with a read deadline over HTTP/1.1 they would end at it.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a writer without deadlines is as patient
-		next(w, &Request{HTTP: r, token: token})
+		request := &Request{HTTP: r, token: token}
+		if request.Who, err = c.whoIs(as(r.Context(), token)); err != nil {
+			c.fail(w, request, err)
+			return
+		}
+		next(w, request)
 	})
 }
 
@@ -131,9 +137,7 @@ func (c *Console) doSignIn(w http.ResponseWriter, r *http.Request) {
 		again(http.StatusUnprocessableEntity, "This is no operator's token.")
 		return
 	}
-	ctx, cancel := context.WithTimeout(as(r.Context(), token), callTimeout)
-	defer cancel()
-	if err := c.Verify(ctx); err != nil {
+	if _, err := c.whoIs(as(r.Context(), token)); err != nil {
 		if unknown(err) {
 			again(http.StatusForbidden, "The token is not known here.")
 			return

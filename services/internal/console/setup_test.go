@@ -20,6 +20,7 @@ import (
 
 	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/identity"
+	operatorv1 "lockstep.dev/proto/lockstep/operator/v1"
 )
 
 const annsToken = "ANNS-TOKEN-OF-THIS-TEST"
@@ -37,8 +38,9 @@ type world struct {
 
 	mu      sync.Mutex
 	verify  error
-	shown   string // what the live part shows
-	trouble error  // what the live page fails with
+	role    operatorv1.Role // of ann
+	shown   string          // what the live part shows
+	trouble error           // what the live page fails with
 	still   bool
 	done    []string // what was done, in order
 }
@@ -47,11 +49,14 @@ func setup(t *testing.T) *world {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
 	ctx, stop := context.WithCancel(t.Context())
-	w := &world{t: t, logs: logs, stop: stop, shown: "first", changes: make(chan struct{})}
+	w := &world{t: t, logs: logs, stop: stop, role: operatorv1.Role_ROLE_OPERATOR, shown: "first", changes: make(chan struct{})}
 	c, err := New(ctx, Config{
-		Service: "center", App: "Form.Center", Version: "v1", Log: zap.New(core), Now: time.Now, Verify: w.verified,
+		Service: "center", App: "Form.Center", Version: "v1", Log: zap.New(core), Now: time.Now, Operator: w.operator,
+		Rules: map[string]identity.Rule{"/Boxes/Open": identity.OperatorWith(identity.RoleOperator), "/Boxes/Burn": identity.OperatorWith(identity.RoleAdmin)},
 		Templates: fstest.MapFS{
-			"box.html": {Data: []byte(`{{define "content"}}box {{.}}{{end}}{{define "live"}}<p id="shown">{{.}}</p>{{end}}`)},
+			"box.html":   {Data: []byte(`{{define "content"}}box {{.}}{{end}}{{define "live"}}<p id="shown">{{.}}</p>{{end}}`)},
+			"tools.html": {Data: []byte(`{{define "content"}}{{if .May "open/{box}"}}may open {{end}}{{if .May "burn"}}may burn{{end}}{{end}}`)},
+			"wrong.html": {Data: []byte(`{{define "content"}}{{if .May "opne/{box}"}}may open{{end}}{{end}}`)},
 		},
 	})
 	w.must(err)
@@ -71,6 +76,10 @@ func (w *world) addPages(c *Console) {
 	c.Page(Page{Path: "", Nav: "Boxes", Template: "box.html", Show: func(ctx context.Context, r *Request) (View, error) {
 		return View{Title: "Box", Data: r.Value("what")}, as1(ctx)
 	}})
+	mine := func(_ context.Context, r *Request) (View, error) { return View{Title: "Mine", Data: r.Who}, nil }
+	c.Page(Page{Path: "mine", Template: "tools.html", Show: mine})
+	c.Page(Page{Path: "wrong", Template: "wrong.html", Show: mine})
+	c.Page(Page{Path: "burn", Nav: "Fire", Needs: "/Boxes/Burn", Template: "tools.html", Show: mine})
 	c.Page(Page{Path: "live/{box}", Template: "box.html", Live: time.Hour, Show: w.showLive, Watch: w.watch})
 	c.Page(Page{Path: "refused/{how}", Template: "box.html", Show: func(_ context.Context, r *Request) (View, error) {
 		return View{}, map[string]error{
@@ -83,7 +92,7 @@ func (w *world) addPages(c *Console) {
 		}[r.Value("how")]
 	}})
 	c.Action(Action{
-		Path: "open/{box}",
+		Path: "open/{box}", Needs: "/Boxes/Open",
 		Form: func(_ context.Context, r *Request) (Form, error) {
 			return Form{
 				Title: "Open the box", Explain: "It is opened.", Button: "Open", Danger: true, Back: "", Facts: []Fact{{"Box", r.Value("box")}},
@@ -117,16 +126,16 @@ func as1(ctx context.Context) error {
 	return nil
 }
 
-func (w *world) verified(ctx context.Context) error {
+func (w *world) operator(ctx context.Context) (*operatorv1.Operator, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.verify != nil {
-		return w.verify
+		return nil, w.verify
 	}
 	if as1(ctx) != nil {
-		return fault.ToStatus(fault.New(fault.PermissionDenied, "the operator's token is not known").WithCode(codes.Unauthenticated))
+		return nil, fault.ToStatus(fault.New(fault.PermissionDenied, "the operator's token is not known").WithCode(codes.Unauthenticated))
 	}
-	return nil
+	return &operatorv1.Operator{Id: "ann <3", Role: w.role, SignedInWith: operatorv1.SignIn_SIGN_IN_TOKEN, TenantIds: []int64{7, 9}}, nil
 }
 
 func (w *world) showLive(ctx context.Context, _ *Request) (View, error) {

@@ -16,8 +16,10 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"lockstep.dev/pkg/identity"
 	auditv1 "lockstep.dev/proto/lockstep/audit/v1"
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
+	operatorv1 "lockstep.dev/proto/lockstep/operator/v1"
 	shell "lockstep.dev/services/internal/console"
 	"lockstep.dev/services/internal/version"
 )
@@ -30,23 +32,30 @@ const refresh = 5 * time.Second
 
 // pages are the center's, over its API.
 type pages struct {
-	admin centerv1.AdminServiceClient
-	audit auditv1.AuditServiceClient
+	admin     centerv1.AdminServiceClient
+	audit     auditv1.AuditServiceClient
+	operators operatorv1.OperatorServiceClient
 }
 
-// New makes the center's console. It ends what it streams when ctx ends.
-func New(ctx context.Context, app string, conn *grpc.ClientConn, log *zap.Logger, now func() time.Time) (http.Handler, error) {
+// operator tells whose token a call carries.
+func (p *pages) operator(ctx context.Context) (*operatorv1.Operator, error) {
+	got, err := p.operators.GetOperator(ctx, &operatorv1.GetOperatorRequest{})
+	return got.GetOperator(), err
+}
+
+// New makes the center's console; rules are what the service decides by who may
+// call a method. It ends what it streams when ctx ends.
+func New(ctx context.Context, app string, conn *grpc.ClientConn, rules map[string]identity.Rule, log *zap.Logger, now func() time.Time) (http.Handler, error) {
 	files, err := fs.Sub(templates, "pages")
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	p := &pages{admin: centerv1.NewAdminServiceClient(conn), audit: auditv1.NewAuditServiceClient(conn)}
+	p := &pages{
+		admin: centerv1.NewAdminServiceClient(conn), audit: auditv1.NewAuditServiceClient(conn), operators: operatorv1.NewOperatorServiceClient(conn),
+	}
 	c, err := shell.New(ctx, shell.Config{
 		Service: "center", App: app, Version: version.Version, Templates: files, Log: log, Now: now,
-		Verify: func(ctx context.Context) error {
-			_, err := p.admin.ListTargets(ctx, &centerv1.ListTargetsRequest{})
-			return err
-		},
+		Operator: p.operator, Rules: rules,
 	})
 	if err != nil {
 		return nil, err
@@ -57,20 +66,20 @@ func New(ctx context.Context, app string, conn *grpc.ClientConn, log *zap.Logger
 	c.Page(shell.Page{Path: "tasks/{task}/outcomes", Under: "tasks", Template: "outcomes.html", Show: p.outcomes})
 	c.Page(shell.Page{Path: "tasks/{task}/evidence", Under: "tasks", Template: "evidence.html", Show: p.evidence})
 	c.Download(shell.Download{Path: "tasks/{task}/evidence.json", Open: p.evidenceFile})
-	c.Action(shell.Action{Path: "tasks/new", Under: "tasks", Form: p.newTaskForm, Do: p.newTask})
-	c.Action(shell.Action{Path: "tasks/{task}/cancel", Under: "tasks", Form: p.cancelForm, Do: p.cancel})
+	c.Action(shell.Action{Path: "tasks/new", Needs: centerv1.AdminService_CreateTask_FullMethodName, Under: "tasks", Form: p.newTaskForm, Do: p.newTask})
+	c.Action(shell.Action{Path: "tasks/{task}/cancel", Needs: centerv1.AdminService_CancelTask_FullMethodName, Under: "tasks", Form: p.cancelForm, Do: p.cancel})
 
 	c.Page(shell.Page{Path: "deliveries", Nav: "Deliveries", Template: "deliveries.html", Show: p.deliveries, Live: refresh})
-	c.Action(shell.Action{Path: "deliveries/{delivery}/replay", Under: "deliveries", Form: p.replayForm, Do: p.replay})
-	c.Page(shell.Page{Path: "records", Nav: "Records", Template: "record.html", Show: p.record})
-	c.Action(shell.Action{Path: "records/replay", Under: "records", Form: p.sendForm, Do: p.send})
+	c.Action(shell.Action{Path: "deliveries/{delivery}/replay", Needs: centerv1.AdminService_ReplayDelivery_FullMethodName, Under: "deliveries", Form: p.replayForm, Do: p.replay})
+	c.Page(shell.Page{Path: "records", Needs: centerv1.AdminService_ExplainRecord_FullMethodName, Nav: "Records", Template: "record.html", Show: p.record})
+	c.Action(shell.Action{Path: "records/replay", Needs: centerv1.AdminService_ReplayRecord_FullMethodName, Under: "records", Form: p.sendForm, Do: p.send})
 
 	c.Page(shell.Page{Path: "grants", Nav: "Grants", Template: "grants.html", Show: p.grants})
-	c.Action(shell.Action{Path: "grants/set", Under: "grants", Form: p.grantForm, Do: p.setGrant})
+	c.Action(shell.Action{Path: "grants/set", Needs: centerv1.AdminService_SetGrant_FullMethodName, Under: "grants", Form: p.grantForm, Do: p.setGrant})
 	c.Page(shell.Page{Path: "targets", Nav: "Consumers", Template: "targets.html", Show: p.targets})
 	c.Page(shell.Page{Path: "targets/{consumer}", Under: "targets", Template: "tenants.html", Show: p.tenants})
-	c.Action(shell.Action{Path: "targets/{consumer}/add", Under: "targets", Form: p.addTenantForm, Do: p.addTenant})
-	c.Action(shell.Action{Path: "targets/{consumer}/remove/{tenant}", Under: "targets", Form: p.removeTenantForm, Do: p.removeTenant})
+	c.Action(shell.Action{Path: "targets/{consumer}/add", Needs: centerv1.AdminService_AddTenant_FullMethodName, Under: "targets", Form: p.addTenantForm, Do: p.addTenant})
+	c.Action(shell.Action{Path: "targets/{consumer}/remove/{tenant}", Needs: centerv1.AdminService_RemoveTenant_FullMethodName, Under: "targets", Form: p.removeTenantForm, Do: p.removeTenant})
 
 	shell.AddAudit(c, p.audit)
 	return c.Handler()

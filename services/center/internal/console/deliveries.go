@@ -18,6 +18,7 @@ var deliveryStates = []shell.Option{
 }
 
 type deliveries struct {
+	Who        shell.Who
 	Filter     shell.Filter
 	Failed     bool // only what was given up
 	Deliveries []*centerv1.Delivery
@@ -44,6 +45,7 @@ func (p *pages) deliveries(ctx context.Context, r *shell.Request) (shell.View, e
 		return shell.View{}, err
 	}
 	return shell.View{Title: "Deliveries", Data: deliveries{
+		Who:    r.Who,
 		Filter: scopeFields(r, shell.Field{Name: "code", Label: "Code"}, shell.Field{Name: "state", Label: "State", Kind: shell.Choice, Options: deliveryStates}),
 		Failed: len(req.GetStates()) == 0, Deliveries: got.GetDeliveries(), Pager: r.Pager(got.GetNextPageToken()),
 	}}, nil
@@ -68,6 +70,7 @@ func sent(d *centerv1.Delivery) string {
 }
 
 type recordPage struct {
+	Who        shell.Who
 	Filter     shell.Filter
 	Asked      bool
 	Key        string
@@ -82,7 +85,7 @@ func (p *pages) record(ctx context.Context, r *shell.Request) (shell.View, error
 		return shell.View{}, err
 	}
 	page := recordPage{
-		Key: r.Value("key"), Tenant: tenant, Collection: r.Value("collection"),
+		Who: r.Who, Key: r.Value("key"), Tenant: tenant, Collection: r.Value("collection"),
 		Filter: r.Filter(shell.Field{Name: "key", Label: "Key", Help: "32 lower-case hex digits"},
 			shell.Field{Name: "tenant", Label: "Tenant", Kind: shell.Number}, shell.Field{Name: "collection", Label: "Collection"}),
 	}

@@ -9,6 +9,7 @@ import (
 )
 
 type grants struct {
+	Who    shell.Who
 	Filter shell.Filter
 	Grants []*centerv1.Grant
 	Pager  shell.Pager
@@ -26,6 +27,7 @@ func (p *pages) grants(ctx context.Context, r *shell.Request) (shell.View, error
 		return shell.View{}, err
 	}
 	return shell.View{Title: "Grants", Data: grants{
+		Who:    r.Who,
 		Filter: r.Filter(shell.Field{Name: "consumer", Label: "Consumer"}, shell.Field{Name: "tenant", Label: "Tenant", Kind: shell.Number}),
 		Grants: got.GetGrants(), Pager: r.Pager(got.GetNextPageToken()),
 	}}, nil
@@ -66,6 +68,7 @@ func (p *pages) targets(ctx context.Context, _ *shell.Request) (shell.View, erro
 }
 
 type tenantsPage struct {
+	Who      shell.Who
 	Consumer string
 	Tenants  []int64
 }
@@ -75,7 +78,7 @@ func (p *pages) tenants(ctx context.Context, r *shell.Request) (shell.View, erro
 	got, err := p.admin.ListTenants(ctx, &centerv1.ListTenantsRequest{Consumer: consumer})
 	return shell.View{
 		Title: "Tenants of " + consumer, Trail: []shell.Link{{Label: "Consumers", Path: "targets"}},
-		Data: tenantsPage{Consumer: consumer, Tenants: got.GetTenantIds()},
+		Data: tenantsPage{Who: r.Who, Consumer: consumer, Tenants: got.GetTenantIds()},
 	}, err
 }
 

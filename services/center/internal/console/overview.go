@@ -26,6 +26,7 @@ func scopeFields(r *shell.Request, more ...shell.Field) shell.Filter {
 }
 
 type overview struct {
+	Who         shell.Who
 	Filter      shell.Filter
 	Collections []*centerv1.CollectionStatus
 	UnderWay    []*centerv1.Task
@@ -51,7 +52,7 @@ func (p *pages) overview(ctx context.Context, r *shell.Request) (shell.View, err
 		return shell.View{}, err
 	}
 	return shell.View{Title: "Overview", Data: overview{
-		Filter: scopeFields(r), Collections: collections.GetCollections(), Pager: r.Pager(collections.GetNextPageToken()),
+		Who: r.Who, Filter: scopeFields(r), Collections: collections.GetCollections(), Pager: r.Pager(collections.GetNextPageToken()),
 		UnderWay: tasks.GetTasks(), More: tasks.GetNextPageToken() != "",
 	}}, nil
 }

@@ -14,6 +14,7 @@ const fewOutcomes = 10
 type taskPage struct {
 	*centerv1.Task
 
+	Who      shell.Who
 	Ended    bool
 	Scanning bool // there is something to show the progress of
 	Counts   *centerv1.Progress
@@ -32,7 +33,7 @@ func (p *pages) task(ctx context.Context, r *shell.Request) (shell.View, error) 
 		return shell.View{}, err
 	}
 	t := got.GetTask()
-	page := taskPage{Task: t, Ended: t.GetEndedAt() != nil, Counts: t.GetProgress()}
+	page := taskPage{Task: t, Who: r.Who, Ended: t.GetEndedAt() != nil, Counts: t.GetProgress()}
 	if err := p.lastEvents(ctx, id, &page); err != nil {
 		return shell.View{}, err
 	}

@@ -38,6 +38,7 @@ func statesOf(choice string) ([]evidencev1.TaskState, error) {
 }
 
 type tasks struct {
+	Who    shell.Who
 	Filter shell.Filter
 	Tasks  []*centerv1.Task
 	Pager  shell.Pager
@@ -59,6 +60,7 @@ func (p *pages) tasks(ctx context.Context, r *shell.Request) (shell.View, error)
 		return shell.View{}, err
 	}
 	return shell.View{Title: "Tasks", Data: tasks{
+		Who:    r.Who,
 		Filter: scopeFields(r, shell.Field{Name: "state", Label: "State", Kind: shell.Choice, Options: states}),
 		Tasks:  got.GetTasks(), Pager: r.Pager(got.GetNextPageToken()),
 	}}, nil

@@ -19,8 +19,10 @@ import (
 	"google.golang.org/grpc"
 
 	"lockstep.dev/pkg/fault"
+	"lockstep.dev/pkg/identity"
 	auditv1 "lockstep.dev/proto/lockstep/audit/v1"
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
+	operatorv1 "lockstep.dev/proto/lockstep/operator/v1"
 	shell "lockstep.dev/services/internal/console"
 	"lockstep.dev/services/internal/version"
 )
@@ -38,23 +40,30 @@ const (
 
 // pages are the consumer's, over its API.
 type pages struct {
-	admin   consumerv1.AdminServiceClient
-	refresh consumerv1.RefreshServiceClient
+	admin     consumerv1.AdminServiceClient
+	refresh   consumerv1.RefreshServiceClient
+	operators operatorv1.OperatorServiceClient
 }
 
-// New makes the consumer's console. It ends what it streams when ctx ends.
-func New(ctx context.Context, app string, conn *grpc.ClientConn, log *zap.Logger, now func() time.Time) (http.Handler, error) {
+// operator tells whose token a call carries.
+func (p *pages) operator(ctx context.Context) (*operatorv1.Operator, error) {
+	got, err := p.operators.GetOperator(ctx, &operatorv1.GetOperatorRequest{})
+	return got.GetOperator(), err
+}
+
+// New makes the consumer's console; rules are what the service decides by who may
+// call a method. It ends what it streams when ctx ends.
+func New(ctx context.Context, app string, conn *grpc.ClientConn, rules map[string]identity.Rule, log *zap.Logger, now func() time.Time) (http.Handler, error) {
 	files, err := fs.Sub(templates, "pages")
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	p := &pages{admin: consumerv1.NewAdminServiceClient(conn), refresh: consumerv1.NewRefreshServiceClient(conn)}
+	p := &pages{
+		admin: consumerv1.NewAdminServiceClient(conn), refresh: consumerv1.NewRefreshServiceClient(conn), operators: operatorv1.NewOperatorServiceClient(conn),
+	}
 	c, err := shell.New(ctx, shell.Config{
 		Service: "consumer", App: app, Version: version.Version, Templates: files, Log: log, Now: now,
-		Verify: func(ctx context.Context) error {
-			_, err := p.admin.ListWork(ctx, &consumerv1.ListWorkRequest{PageSize: 1})
-			return err
-		},
+		Operator: p.operator, Rules: rules,
 	})
 	if err != nil {
 		return nil, err
@@ -65,7 +74,7 @@ func New(ctx context.Context, app string, conn *grpc.ClientConn, log *zap.Logger
 		{Path: "work/{task}", Under: "work", Template: "task.html", Show: p.workTask, Live: taskEvery},
 		{Path: "quarantine", Nav: "Quarantine", Template: "quarantine.html", Show: p.quarantine},
 		{Path: "retired", Nav: "Retired", Template: "retired.html", Show: p.retired},
-		{Path: "record", Nav: "Record", Template: "record.html", Show: p.record},
+		{Path: "record", Needs: consumerv1.AdminService_ExplainRecord_FullMethodName, Nav: "Record", Template: "record.html", Show: p.record},
 		{Path: "refresh", Nav: "Refresh", Template: "refresh.html", Show: p.refreshList, Live: listEvery},
 		{Path: "refresh/{task}", Under: "refresh", Template: "refresh_task.html", Show: p.refreshTask, Live: taskEvery},
 		{Path: "bills", Nav: "Bills", Template: "bills.html", Show: p.bills},
@@ -76,20 +85,20 @@ func New(ctx context.Context, app string, conn *grpc.ClientConn, log *zap.Logger
 	}
 	shell.AddAudit(c, auditv1.NewAuditServiceClient(conn))
 	for _, action := range []shell.Action{
-		{Path: "work/{task}/pause", Under: "work", Form: p.pauseForm, Do: p.pause},
-		{Path: "work/{task}/resume", Under: "work", Form: p.resumeForm, Do: p.resume},
-		{Path: "quarantine/retry", Under: "quarantine", Form: p.retryForm, Do: p.retry},
-		{Path: "retired/restore", Under: "retired", Form: p.restoreForm, Do: p.restore},
-		{Path: "refresh/submit", Under: "refresh", Form: p.submitForm, Do: p.submit},
-		{Path: "refresh/now", Under: "refresh", Form: p.nowForm, Do: p.now},
-		{Path: "refresh/{task}/retry", Under: "refresh", Form: p.wakeForm, Do: p.wake},
-		{Path: "refresh/{task}/force", Under: "refresh", Form: p.forceForm, Do: p.force},
-		{Path: "refresh/{task}/cancel", Under: "refresh", Form: p.cancelForm, Do: p.cancel},
-		{Path: "refresh/{task}/reopen", Under: "refresh", Form: p.reopenForm, Do: p.reopen},
+		{Path: "work/{task}/pause", Needs: consumerv1.AdminService_PauseWork_FullMethodName, Under: "work", Form: p.pauseForm, Do: p.pause},
+		{Path: "work/{task}/resume", Needs: consumerv1.AdminService_ResumeWork_FullMethodName, Under: "work", Form: p.resumeForm, Do: p.resume},
+		{Path: "quarantine/retry", Needs: consumerv1.AdminService_RetryQuarantined_FullMethodName, Under: "quarantine", Form: p.retryForm, Do: p.retry},
+		{Path: "retired/restore", Needs: consumerv1.AdminService_RestoreRetired_FullMethodName, Under: "retired", Form: p.restoreForm, Do: p.restore},
+		{Path: "refresh/submit", Needs: consumerv1.RefreshService_Submit_FullMethodName, Under: "refresh", Form: p.submitForm, Do: p.submit},
+		{Path: "refresh/now", Needs: consumerv1.RefreshService_RefreshNow_FullMethodName, Under: "refresh", Form: p.nowForm, Do: p.now},
+		{Path: "refresh/{task}/retry", Needs: consumerv1.RefreshService_Retry_FullMethodName, Under: "refresh", Form: p.wakeForm, Do: p.wake},
+		{Path: "refresh/{task}/force", Needs: consumerv1.RefreshService_Force_FullMethodName, Under: "refresh", Form: p.forceForm, Do: p.force},
+		{Path: "refresh/{task}/cancel", Needs: consumerv1.RefreshService_Cancel_FullMethodName, Under: "refresh", Form: p.cancelForm, Do: p.cancel},
+		{Path: "refresh/{task}/reopen", Needs: consumerv1.RefreshService_Reopen_FullMethodName, Under: "refresh", Form: p.reopenForm, Do: p.reopen},
 	} {
 		c.Action(action)
 	}
-	c.Download(shell.Download{Path: "work/{task}/evidence", Open: p.evidence})
+	c.Download(shell.Download{Path: "work/{task}/evidence", Needs: consumerv1.AdminService_ListEvidence_FullMethodName, Open: p.evidence})
 	c.Download(shell.Download{Path: "bills/csv", Open: p.billsCSV})
 	return c.Handler()
 }

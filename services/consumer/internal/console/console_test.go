@@ -1,6 +1,7 @@
 package console
 
 import (
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,6 +19,8 @@ import (
 	"lockstep.dev/pkg/fault"
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
 	evidencev1 "lockstep.dev/proto/lockstep/evidence/v1"
+	"lockstep.dev/services/consumer/internal/admin"
+	"lockstep.dev/services/consumer/internal/refreshapi"
 	shell "lockstep.dev/services/internal/console"
 )
 
@@ -33,7 +36,9 @@ func TestNothingIsShownToNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close() //nolint:errcheck // it was never used
-	handler, err := New(t.Context(), "hall", conn, zap.NewNop(), time.Now)
+	rules := admin.Rules()
+	maps.Copy(rules, refreshapi.Rules())
+	handler, err := New(t.Context(), "hall", conn, rules, zap.NewNop(), time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}

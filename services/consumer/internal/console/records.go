@@ -36,6 +36,7 @@ func (p *pages) choice(ctx context.Context, r *shell.Request, at place) (*choice
 }
 
 type quarantine struct {
+	Who     shell.Who
 	Filter  shell.Filter
 	Choice  *choice // nil once a tenant is chosen
 	Records []quarantined
@@ -55,7 +56,7 @@ func (p *pages) quarantine(ctx context.Context, r *shell.Request) (shell.View, e
 	if err != nil {
 		return shell.View{}, err
 	}
-	page := quarantine{Filter: r.Filter(tenantField(), collectionField())}
+	page := quarantine{Who: r.Who, Filter: r.Filter(tenantField(), collectionField())}
 	view := shell.View{Title: "Quarantine"}
 	if at.tenant == 0 {
 		page.Choice, err = p.choice(ctx, r, at)
@@ -116,6 +117,7 @@ func (p *pages) retry(ctx context.Context, r *shell.Request) (shell.Done, error)
 }
 
 type retired struct {
+	Who    shell.Who
 	Filter shell.Filter
 	Choice *choice // nil once a collection is chosen
 	Rows   []retiredRow
@@ -134,7 +136,7 @@ func (p *pages) retired(ctx context.Context, r *shell.Request) (shell.View, erro
 	if err != nil {
 		return shell.View{}, err
 	}
-	page := retired{Filter: r.Filter(tenantField(), collectionField())}
+	page := retired{Who: r.Who, Filter: r.Filter(tenantField(), collectionField())}
 	view := shell.View{Title: "Retired rows"}
 	if at.tenant == 0 || at.collection == "" {
 		page.Choice, err = p.choice(ctx, r, at)
@@ -177,6 +179,7 @@ func (p *pages) restore(ctx context.Context, r *shell.Request) (shell.Done, erro
 }
 
 type record struct {
+	Who    shell.Who
 	Filter shell.Filter
 	Asked  bool
 	// Elsewhere: the key belongs to another collection than the one asked for.
@@ -196,7 +199,7 @@ func (p *pages) record(ctx context.Context, r *shell.Request) (shell.View, error
 	}
 	tenant, inside := tenantField(), collectionField()
 	tenant.Required, inside.Required = true, true
-	page := record{Filter: r.Filter(tenant, inside, shell.Field{Name: "key", Label: "Key", Required: true})}
+	page := record{Who: r.Who, Filter: r.Filter(tenant, inside, shell.Field{Name: "key", Label: "Key", Required: true})}
 	page.Filter.Button = "Explain"
 	view := shell.View{Title: "Record"}
 	if at.tenant == 0 || at.collection == "" || r.Value("key") == "" {

@@ -10,6 +10,7 @@ import (
 )
 
 type refreshList struct {
+	Who    shell.Who
 	Filter shell.Filter
 	Tasks  []*consumerv1.RefreshTask
 	Pager  shell.Pager
@@ -28,6 +29,7 @@ func (p *pages) refreshList(ctx context.Context, r *shell.Request) (shell.View, 
 		return shell.View{}, err
 	}
 	return shell.View{Title: "Refresh tasks", Data: refreshList{
+		Who: r.Who,
 		Filter: r.Filter(
 			shell.Field{Name: "projection", Label: "Projection", Kind: shell.Choice, Options: choices("bills", "scores")},
 			shell.Field{Name: "state", Label: "State", Kind: shell.Choice, Options: choices("PENDING", "RUNNING", "SUCCESS", "FAILED", "CANCELLED")},
@@ -39,6 +41,7 @@ func (p *pages) refreshList(ctx context.Context, r *shell.Request) (shell.View, 
 type refreshTask struct {
 	*consumerv1.RefreshTask
 
+	Who                        shell.Who
 	Counts                     *consumerv1.RefreshCounts
 	Scopes, Done, FailedScopes int64
 	Cursor                     string
@@ -61,7 +64,7 @@ func (p *pages) refreshTask(ctx context.Context, r *shell.Request) (shell.View, 
 	}
 	t := got.GetTask()
 	page := refreshTask{
-		RefreshTask: t, Counts: got.GetCounts(), Scopes: got.GetScopes(), Done: got.GetScopesDone(), FailedScopes: got.GetScopesFailed(), Cursor: got.GetCursor(),
+		RefreshTask: t, Who: r.Who, Counts: got.GetCounts(), Scopes: got.GetScopes(), Done: got.GetScopesDone(), FailedScopes: got.GetScopesFailed(), Cursor: got.GetCursor(),
 		Percent: percentOf(got.GetScopesDone(), got.GetScopes()),
 	}
 	switch t.GetState() {

@@ -49,6 +49,7 @@ func (p *pages) workList(ctx context.Context, r *shell.Request) (shell.View, err
 type workTask struct {
 	*consumerv1.Work
 
+	Who    shell.Who
 	Ended  bool
 	Record string // where the page of a RECORD task's record is
 	Steps  []step
@@ -94,7 +95,7 @@ func (p *pages) workTask(ctx context.Context, r *shell.Request) (shell.View, err
 		return shell.View{}, err
 	}
 	w := got.GetWork()
-	page := workTask{Work: w, Ended: w.GetEndedAt() != nil, Steps: stepsOf(w)}
+	page := workTask{Work: w, Who: r.Who, Ended: w.GetEndedAt() != nil, Steps: stepsOf(w)}
 	if w.GetKey() != "" {
 		page.Record = recordHref(w, w.GetKey())
 	}

@@ -80,7 +80,7 @@ states and ids.`,
 	root.AddCommand(
 		newDemo(env), newDev(env), newBench(env), newDoctor(env), newKeygen(env), newToken(env), newSecrets(env), newVersion(env),
 		newTask(env), newWork(env), newGrant(env), newAudit(env), newEvidence(env), newRefresh(env),
-		newDelivery(env), newRecord(env), newRetired(env), newQuarantine(env), exitCodesTopic(),
+		newDelivery(env), newRecord(env), newRetired(env), newQuarantine(env), newWhoami(env), exitCodesTopic(),
 	)
 	return root
 }

@@ -37,12 +37,8 @@ const (
 // newRemote adds the flags that reach a service to cmd and all below it.
 func newRemote(env *Environment, cmd *cobra.Command, name string) *remote {
 	r := &remote{env: env, name: name}
-	variable := envCenter
-	if name == "consumer" {
-		variable = envConsumer
-	}
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&r.url, name, "", "address of the "+name+"'s REST side (or "+variable+")")
+	flags.StringVar(&r.url, name, "", "address of the "+name+"'s REST side (or "+r.variable()+")")
 	flags.StringVar(&r.token, "token", "", "operator's token (or "+envToken+"); others on this machine may see it, so prefer a file")
 	flags.StringVar(&r.tokenFile, "token-file", "", "file that holds the token (or "+envTokenFile+")")
 	flags.StringVar(&r.caFile, "ca-file", "", "certificates that verify the service (or "+envCAFile+"; default: the system's)")
@@ -50,15 +46,22 @@ func newRemote(env *Environment, cmd *cobra.Command, name string) *remote {
 	return r
 }
 
+// variable stands in for the flag of the address.
+func (r *remote) variable() string {
+	if r.name == "consumer" {
+		return envConsumer
+	}
+	return envCenter
+}
+
+// address is "" where none is given.
+func (r *remote) address() string { return first(r.url, r.env.Getenv(r.variable())) }
+
 // client finds the address and the token: a flag comes before a variable, a token before a file.
 func (r *remote) client() (*api.Client, error) {
-	variable := envCenter
-	if r.name == "consumer" {
-		variable = envConsumer
-	}
-	url := first(r.url, r.env.Getenv(variable))
+	url := r.address()
 	if url == "" {
-		return nil, fmt.Errorf("where is the %s? Give --%s or set %s", r.name, r.name, variable)
+		return nil, fmt.Errorf("where is the %s? Give --%s or set %s", r.name, r.name, r.variable())
 	}
 	token, err := r.findToken()
 	if err != nil {
