@@ -49,8 +49,27 @@ func check(args []string) error {
 		}
 		all = append(all, objects.names...)
 	}
+	if err := alerts(filepath.Join(args[0], "..", "prometheus", "alerts.yaml")); err != nil {
+		return err
+	}
 	slices.Sort(all)
 	fmt.Printf("%d objects fit their types and each other: %s\n", len(all), strings.Join(slices.Compact(all), ", "))
+	return nil
+}
+
+// alerts holds the alert rules to the spec of a PrometheusRule, which they are in a cluster.
+func alerts(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	spec := &monitoringv1.PrometheusRuleSpec{}
+	if err := yaml.UnmarshalStrict(text, spec); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if len(spec.Groups) == 0 {
+		return fmt.Errorf("%s: no groups", file)
+	}
 	return nil
 }
 
@@ -138,8 +157,10 @@ func (o *objects) problems() (found []error) {
 			bad("%s does not select its own pods", d.Name)
 		}
 		for _, c := range d.Spec.Template.Spec.Containers {
-			if c.ReadinessProbe == nil || c.LivenessProbe == nil || c.StartupProbe == nil {
-				bad("%s: %s lacks a probe", d.Name, c.Name)
+			for _, probe := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe, c.StartupProbe} {
+				if probe == nil || probe.HTTPGet == nil || !opens(c, probe.HTTPGet.Port.StrVal) {
+					bad("%s: %s lacks a probe, or one asks a port that it does not open", d.Name, c.Name)
+				}
 			}
 		}
 	}
@@ -157,18 +178,40 @@ func (o *objects) problems() (found []error) {
 		}
 		bad("%s selects no pod", name)
 	}
+	for name, pod := range pods {
+		if !slices.ContainsFunc(o.policies, func(p *networkingv1.NetworkPolicy) bool { return selects(p.Spec.PodSelector.MatchLabels, pod.Labels) }) {
+			bad("%s is under no network policy", name)
+		}
+	}
 	for _, b := range o.budgets {
 		selected("PodDisruptionBudget/"+b.Name, b.Spec.Selector.MatchLabels)
+		if p := b.Spec.UnhealthyPodEvictionPolicy; p == nil || *p != policyv1.AlwaysAllow {
+			bad("PodDisruptionBudget/%s keeps processes that are not ready", b.Name)
+		}
 	}
 	for _, p := range o.policies {
 		selected("NetworkPolicy/"+p.Name, p.Spec.PodSelector.MatchLabels)
 	}
 	for _, s := range o.services {
 		selected("Service/"+s.Name, s.Spec.Selector)
+		for _, port := range s.Spec.Ports {
+			for _, pod := range pods {
+				if selects(s.Spec.Selector, pod.Labels) && !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return opens(c, port.TargetPort.StrVal) }) {
+					bad("Service/%s leads to the port %s, which no container opens", s.Name, port.TargetPort.StrVal)
+				}
+			}
+		}
 	}
 	for _, m := range o.monitors {
 		if !slices.ContainsFunc(o.services, func(s *corev1.Service) bool { return selects(m.Spec.Selector.MatchLabels, s.Labels) }) {
 			bad("ServiceMonitor/%s selects no service", m.Name)
+		}
+		for _, endpoint := range m.Spec.Endpoints {
+			if !slices.ContainsFunc(o.services, func(s *corev1.Service) bool {
+				return selects(m.Spec.Selector.MatchLabels, s.Labels) && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == endpoint.Port })
+			}) {
+				bad("ServiceMonitor/%s asks the port %s, which its service has not", m.Name, endpoint.Port)
+			}
 		}
 	}
 	if n := len(o.deployments); n > 0 && (len(o.budgets) != n || len(o.policies) != n || len(o.services) != n || len(o.monitors) != n) {
@@ -182,6 +225,9 @@ func (o *objects) podProblems(owner string, pod corev1.PodSpec) (found []error) 
 	bad := func(format string, args ...any) { found = append(found, fmt.Errorf(owner+": "+format, args...)) }
 	if s := pod.SecurityContext; s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot {
 		bad("may run as root")
+	}
+	if s := pod.SecurityContext; s == nil || s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		bad("has no seccomp profile")
 	}
 	volumes := map[string]bool{}
 	for _, v := range pod.Volumes {
@@ -209,6 +255,11 @@ func (o *objects) podProblems(owner string, pod corev1.PodSpec) (found []error) 
 		}
 	}
 	return found
+}
+
+// opens says that a container has a port of this name.
+func opens(c corev1.Container, port string) bool {
+	return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == port })
 }
 
 func selects(selector, labels map[string]string) bool {
