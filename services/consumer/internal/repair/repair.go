@@ -201,8 +201,7 @@ func (r *Repairer) record(ctx context.Context, t *Task, entries []store.Entry, m
 		if err := e.Note(ctx, entries); err != nil {
 			return err
 		}
-		_, err := e.RaiseHighWater(ctx, marks)
-		return err
+		return e.RaiseHighWater(ctx, marks)
 	})
 }
 

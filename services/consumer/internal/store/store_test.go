@@ -322,8 +322,7 @@ func TestHighWater(t *testing.T) {
 	} {
 		step.raise.Key, step.want.Key = key, key
 		if err := w.store.InEffect(t.Context(), c, row, store.RepairPoints, func(e *store.Effect) error {
-			_, err := e.RaiseHighWater(t.Context(), []store.Mark{step.raise})
-			return err
+			return e.RaiseHighWater(t.Context(), []store.Mark{step.raise})
 		}); err != nil {
 			t.Fatal(err)
 		}
