@@ -33,9 +33,12 @@ var consumerChecks = map[string]string{
 	"a retired row has a proof":       `SELECT answer_id FROM hall.answer_projection WHERE retired_at IS NOT NULL AND coalesce(proof_id, '') = ''`,
 	"a retired row is in a ledger": `SELECT p.answer_id FROM hall.answer_projection p WHERE p.retired_at IS NOT NULL
 		AND NOT EXISTS (SELECT 1 FROM lockstep.outcome o WHERE o.tenant_id = p.tenant_id AND o.record_key = uuid_send(p.answer_id) AND o.outcome = 'RETIRED')`,
-	"a repaired row holds no lower revision than was written": `SELECT o.record_key FROM lockstep.outcome o
+	// Of the last repair: one under a raised center epoch may lower what was written before.
+	"a repaired row holds no lower revision than was written": `SELECT o.record_key
+		FROM (SELECT DISTINCT ON (tenant_id, record_key) * FROM lockstep.outcome WHERE outcome = 'REPAIRED'
+			ORDER BY tenant_id, record_key, updated_at DESC) o
 		JOIN hall.answer_projection p ON p.tenant_id = o.tenant_id AND p.answer_id = encode(o.record_key, 'hex')::uuid
-		WHERE o.outcome = 'REPAIRED' AND p.retired_at IS NULL AND p.revision < o.wrote_revision`,
+		WHERE p.retired_at IS NULL AND p.revision < o.wrote_revision`,
 	"a completed row left nothing open": `SELECT w.task_id FROM lockstep.work w JOIN lockstep.outcome o USING (tenant_id, task_id)
 		WHERE w.state = 'COMPLETED' AND o.outcome NOT IN ('REPAIRED', 'SETTLED', 'RETIRED')`,
 }

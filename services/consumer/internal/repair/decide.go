@@ -51,6 +51,9 @@ func decide(d *row, local *evidence.Row, w *word) (verdict, fault.Reason) {
 	case local.Revision < s.Revision:
 		return write, ""
 	case local.Revision > s.Revision && same(local, d.local):
+		if local.Revision <= w.overrules {
+			return write, ""
+		}
 		return report, fault.LocalAhead
 	case local.Revision > s.Revision:
 		return again, ""
@@ -259,8 +262,15 @@ func (r *Repairer) writeOnce(ctx context.Context, t *Task, batch []planned) (mis
 		if err := e.Note(ctx, entries); err != nil {
 			return err
 		}
-		return e.RaiseHighWater(ctx, marks)
+		raised, err := e.RaiseHighWater(ctx, marks)
+		if err == nil && raised < len(marks) {
+			return store.ErrOvertaken
+		}
+		return err
 	})
+	if errors.Is(err, store.ErrOvertaken) {
+		return batch, nil
+	}
 	return missed, err
 }
 

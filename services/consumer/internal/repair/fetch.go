@@ -34,8 +34,11 @@ type word struct {
 	undecidable fault.Reason
 	// rollback: the word is older than one that was seen before.
 	rollback bool
-	asked    time.Time
-	envelope []byte
+	// overrules is the highest revision that was stated under an older center
+	// epoch, 0 for none: what a row holds of it is older than this word.
+	overrules int64
+	asked     time.Time
+	envelope  []byte
 }
 
 func (w *word) centerEpoch() int64 {
@@ -165,6 +168,9 @@ func (r *Repairer) askSome(ctx context.Context, t *Task, rows []*row, words map[
 		answered = append(answered, w)
 		if mark, ok := marks[d.key]; ok {
 			w.rollback = w.rollback || older(w, mark)
+			if w.centerEpoch() > mark.CenterEpoch {
+				w.overrules = mark.Revision
+			}
 		}
 	}
 	r.answered(t, len(some), answered)

@@ -201,7 +201,8 @@ func (r *Repairer) record(ctx context.Context, t *Task, entries []store.Entry, m
 		if err := e.Note(ctx, entries); err != nil {
 			return err
 		}
-		return e.RaiseHighWater(ctx, marks)
+		_, err := e.RaiseHighWater(ctx, marks)
+		return err
 	})
 }
 

@@ -209,7 +209,7 @@ func (r *Repairer) retireAll(ctx context.Context, t *Task, proved []planned) err
 		if err := e.Note(ctx, entries); err != nil {
 			return err
 		}
-		if err := e.RaiseHighWater(ctx, floors); err != nil {
+		if _, err := e.RaiseHighWater(ctx, floors); err != nil {
 			return err
 		}
 		reason := ""

@@ -95,10 +95,11 @@ func (t triples) set(i int, r *evidence.Row) {
 }
 
 // RaiseHighWater remembers the highest (center epoch, revision) that verified
-// documents stated. A fresh word about a retired record replaces its floor.
-func (e *Effect) RaiseHighWater(ctx context.Context, marks []Mark) error {
+// documents stated, and says how many marks are now what was given. The others
+// are higher. A fresh word about a retired record replaces its floor.
+func (e *Effect) RaiseHighWater(ctx context.Context, marks []Mark) (raised int, err error) {
 	if len(marks) == 0 {
-		return nil
+		return 0, nil
 	}
 	slices.SortFunc(marks, func(a, b Mark) int { return strings.Compare(a.Key, b.Key) })
 	n := len(marks)
@@ -106,7 +107,7 @@ func (e *Effect) RaiseHighWater(ctx context.Context, marks []Mark) error {
 	for i, m := range marks {
 		keys[i], epochs[i], revisions[i], retired[i] = []byte(m.Key), m.CenterEpoch, m.Revision, m.Retired
 	}
-	_, err := e.Tx.Exec(ctx, `INSERT INTO lockstep.high_water AS h (tenant_id, collection_id, record_key, center_epoch, revision, retired)
+	tag, err := e.Tx.Exec(ctx, `INSERT INTO lockstep.high_water AS h (tenant_id, collection_id, record_key, center_epoch, revision, retired)
 		SELECT $1, $2, m.* FROM unnest($3::bytea[], $4::bigint[], $5::bigint[], $6::boolean[]) AS m
 		ON CONFLICT (tenant_id, collection_id, record_key) DO UPDATE SET
 			center_epoch = EXCLUDED.center_epoch, retired = EXCLUDED.retired,
@@ -117,9 +118,9 @@ func (e *Effect) RaiseHighWater(ctx context.Context, marks []Mark) error {
 			(h.retired OR EXCLUDED.retired OR (EXCLUDED.center_epoch, EXCLUDED.revision) >= (h.center_epoch, h.revision))`,
 		e.tenant, e.collection, keys, epochs, revisions, retired)
 	if err != nil {
-		return fmt.Errorf("raise %d high-water marks: %w", n, err)
+		return 0, fmt.Errorf("raise %d high-water marks: %w", n, err)
 	}
-	return nil
+	return int(tag.RowsAffected()), nil
 }
 
 // keyByKey plans a look at keys for the table as it is by then. A ledger is

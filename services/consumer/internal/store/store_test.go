@@ -322,7 +322,8 @@ func TestHighWater(t *testing.T) {
 	} {
 		step.raise.Key, step.want.Key = key, key
 		if err := w.store.InEffect(t.Context(), c, row, store.RepairPoints, func(e *store.Effect) error {
-			return e.RaiseHighWater(t.Context(), []store.Mark{step.raise})
+			_, err := e.RaiseHighWater(t.Context(), []store.Mark{step.raise})
+			return err
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -329,6 +330,50 @@ func TestRowsThatCannotBeRepaired(t *testing.T) {
 		w.center.SetCenterEpoch(2)
 		w.wantState(w.run(), work.Completed, "")
 		w.wantImage(map[string]centertest.Record{k(1): rec(4, `{}`)})
+	})
+	t.Run("a row of an older center epoch is lowered to the word of the newer one", func(t *testing.T) {
+		w := setup(t)
+		w.center.Put(k(1), rec(5, `{}`))
+		w.wantState(w.run(), work.Completed, "")
+		w.center.Put(k(1), rec(4, `{"a":"restored"}`))
+		w.center.SetCenterEpoch(2)
+		task := w.run()
+		w.wantState(task, work.Completed, "")
+		w.wantLedger(task, "1 LOCAL_AHEAD REPAIRED")
+		w.wantImage(map[string]centertest.Record{k(1): rec(4, `{"a":"restored"}`)})
+		w.center.Put(k(1), rec(3, `{"a":"restored again, and nobody said so"}`))
+		w.wantLedger(w.run(), "1 LOCAL_AHEAD REPORTED ROLLBACK_DETECTED")
+		w.wantImage(map[string]centertest.Record{k(1): rec(4, `{"a":"restored"}`)})
+	})
+	t.Run("a row that no older center epoch stated is never lowered", func(t *testing.T) {
+		w := setup(t)
+		w.center.Put(k(1), rec(5, `{}`))
+		w.both(k(2), rec(5, `{}`))
+		w.wantState(w.run(), work.Completed, "")
+		w.exec(`UPDATE hall.answer_projection SET revision = 7 WHERE answer_id = $1`, [16]byte([]byte(k(1))))
+		w.center.Put(k(1), rec(4, `{}`))
+		w.center.Put(k(2), rec(4, `{}`))
+		w.center.SetCenterEpoch(2)
+		w.wantLedger(w.run(), "1 LOCAL_AHEAD REPORTED LOCAL_AHEAD", "2 LOCAL_AHEAD REPORTED LOCAL_AHEAD")
+		w.wantImage(map[string]centertest.Record{k(1): rec(7, `{}`), k(2): rec(5, `{}`)})
+	})
+	t.Run("a row that a word of the newer center epoch confirmed meanwhile is not lowered", func(t *testing.T) {
+		w := setup(t)
+		w.center.Put(k(1), rec(5, `{}`))
+		w.wantState(w.run(), work.Completed, "")
+		w.center.Put(k(1), rec(4, `{"a":"restored"}`))
+		w.center.SetCenterEpoch(2)
+		confirmed := onCall("GetRecords", 1, func() {
+			w.exec(`UPDATE lockstep.high_water SET center_epoch = 2, revision = 5`)
+		})
+		moved := onCall("GetRecords", 2, func() { w.center.Put(k(1), rec(5, `{}`)) })
+		w.center.Lie(centertest.Lies{Call: func(ctx context.Context, method string) error {
+			return errors.Join(confirmed(ctx, method), moved(ctx, method))
+		}})
+		task := w.run()
+		w.wantState(task, work.Completed, "")
+		w.wantLedger(task, "1 LOCAL_AHEAD SETTLED")
+		w.wantImage(map[string]centertest.Record{k(1): rec(5, `{}`)})
 	})
 	t.Run("a retired record comes back at any revision", func(t *testing.T) {
 		w := setup(t)
