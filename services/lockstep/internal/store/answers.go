@@ -89,11 +89,15 @@ func (p Pool) copyProjection(ctx context.Context, rows iter.Seq2[world.Projected
 		}})
 }
 
-// copyFrom loads rows in one transaction whose commit is flushed: VACUUM marks no
+// loading are the settings of a statement that loads a table: it may take as long
+// as there are rows to come, and its commit is flushed, because VACUUM marks no
 // page visible before that.
+const loading = `SET LOCAL statement_timeout = 0; SET LOCAL synchronous_commit = on`
+
+// copyFrom loads rows in one transaction.
 func (p Pool) copyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) error {
 	return pgx.BeginFunc(ctx, p.Pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = on`); err != nil {
+		if _, err := tx.Exec(ctx, loading); err != nil {
 			return err
 		}
 		_, err := tx.CopyFrom(ctx, table, columns, rows)

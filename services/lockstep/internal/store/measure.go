@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"lockstep.dev/pkg/pg"
 	"lockstep.dev/services/lockstep/internal/world"
@@ -30,21 +30,20 @@ func CopyAnswers(ctx context.Context, consumer, center Pool) error {
 func pipe(ctx context.Context, from, to Pool, read, write string) error {
 	reader, writer := io.Pipe()
 	done := make(chan error, 1)
-	go func() {
-		err := from.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-			_, err := c.Conn().PgConn().CopyTo(ctx, writer, read)
+	copying := func(pool Pool, copy func(*pgconn.PgConn) (pgconn.CommandTag, error)) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, loading); err != nil {
+				return err
+			}
+			_, err := copy(tx.Conn().PgConn())
 			return err
 		})
+	}
+	go func() {
+		err := copying(from, func(c *pgconn.PgConn) (pgconn.CommandTag, error) { return c.CopyTo(ctx, writer, read) })
 		done <- errors.Join(err, writer.CloseWithError(err))
 	}()
-	err := to.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		// Flushed, because VACUUM marks no page visible before that.
-		if _, err := c.Exec(ctx, `SET synchronous_commit = on`); err != nil {
-			return err
-		}
-		_, err := c.Conn().PgConn().CopyFrom(ctx, reader, write)
-		return err
-	})
+	err := copying(to, func(c *pgconn.PgConn) (pgconn.CommandTag, error) { return c.CopyFrom(ctx, reader, write) })
 	return errors.Join(err, reader.CloseWithError(err), <-done)
 }
 
