@@ -141,12 +141,21 @@ func TestCenterRestored(t *testing.T) {
 	s.add(form, 400, 405)
 	s.ends(s.create(form), "COMPLETED", map[string]int64{"STALE/REPAIRED": 10, "MISSING/REPAIRED": 5})
 	s.must(center.Stop())
+	// A row that the consumer's host changed by itself.
+	const host = ` WHERE tenant_id = $1 AND answer_id = $2`
+	s.exec(false, `UPDATE hall.answer_projection SET revision = 9`+host, tenant, key(form, 20))
 
 	s.centerDSN = s.restore(file)
 	s.center = s.pool(s.centerDSN)
 	center = s.startCenter("", nil)
 	before := s.image()
-	s.ends(s.create(form), "PARTIAL", map[string]int64{"LOCAL_AHEAD/REPORTED": 10, "EXTRA_ROW/REPORTED": 5})
+	id := s.create(form)
+	s.ends(id, "PARTIAL", map[string]int64{"LOCAL_AHEAD/REPORTED": 11, "EXTRA_ROW/REPORTED": 5})
+	var refused int
+	s.must(s.consumer.QueryRow(t.Context(), `SELECT count(*) FROM lockstep.outcome WHERE task_id = $1::uuid AND code = 'ROLLBACK_DETECTED'`, id).Scan(&refused))
+	if refused != 10 {
+		t.Errorf("%d older words were refused as ROLLBACK_DETECTED, want 10; %s", refused, s.codes(id))
+	}
 	if after := s.image(); after != before {
 		t.Error("older words changed the projection")
 	}
@@ -154,16 +163,24 @@ func TestCenterRestored(t *testing.T) {
 
 	s.centerVerb("-reason", "restored from the backup of Sunday", "raise-epoch")
 	s.startCenter("", nil)
-	s.ends(s.dryRun(form), "PARTIAL", map[string]int64{"LOCAL_AHEAD/REPORTED": 10, "EXTRA_ROW/REPORTED": 5})
+	s.ends(s.dryRun(form), "PARTIAL", map[string]int64{"LOCAL_AHEAD/REPORTED": 11, "EXTRA_ROW/REPORTED": 5})
 	if after := s.image(); after != before {
 		t.Error("a dry run changed the projection")
 	}
-	s.ends(s.create(form), "COMPLETED", map[string]int64{"LOCAL_AHEAD/REPAIRED": 10, "EXTRA_ROW/RETIRED": 5})
+	s.ends(s.create(form), "PARTIAL", map[string]int64{"LOCAL_AHEAD/REPAIRED": 10, "LOCAL_AHEAD/REPORTED": 1, "EXTRA_ROW/RETIRED": 5})
+	s.exec(false, `UPDATE hall.answer_projection SET revision = 0`+host, tenant, key(form, 20))
+	s.ends(s.create(form), "COMPLETED", map[string]int64{"STALE/REPAIRED": 1})
 	if n := s.differences(form); n != 0 {
 		t.Errorf("%d rows differ", n)
 	}
 	s.ends(s.create(form), "COMPLETED", map[string]int64{})
 	s.fsck()
+}
+
+func (s *stack) codes(id string) (codes string) {
+	s.t.Helper()
+	s.must(s.consumer.QueryRow(s.t.Context(), `SELECT string_agg(DISTINCT class || ' ' || outcome || ' ' || code, ', ') FROM lockstep.outcome WHERE task_id = $1::uuid`, id).Scan(&codes))
+	return codes
 }
 
 // image digests the projection.
