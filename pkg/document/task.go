@@ -3,6 +3,8 @@ package document
 import (
 	"fmt"
 
+	"google.golang.org/protobuf/proto"
+
 	"lockstep.dev/pkg/evidence"
 	"lockstep.dev/pkg/protocol"
 	evidencev1 "lockstep.dev/proto/lockstep/evidence/v1"
@@ -84,15 +86,23 @@ func OpenHeader(env evidence.Envelope, keys []evidence.Key) (*protocol.Header, e
 	return d, nil
 }
 
-// SourceOf reads who a header says is its center, to find the keys that it is
+// SourceOf reads who a header or an instruction says is its center, to find the keys that it is
 // then opened with. Nothing it says is verified.
 func SourceOf(env evidence.Envelope) (string, error) {
-	if env.PayloadType != TypeHeader {
+	var m interface {
+		proto.Message
+		GetAt() *evidencev1.Coordinates
+	}
+	switch env.PayloadType {
+	case TypeHeader:
+		m = &evidencev1.ManifestHeader{}
+	case TypeInstruction:
+		m = &evidencev1.Instruction{}
+	default:
 		return "", evidence.ErrDocumentType
 	}
-	var m evidencev1.ManifestHeader
-	if err := parse(env.Payload, &m); err != nil {
-		return "", fmt.Errorf("manifest header: %w", err)
+	if err := parse(env.Payload, m); err != nil {
+		return "", fmt.Errorf("%s: %w", env.PayloadType, err)
 	}
 	return m.GetAt().GetSource(), nil
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"lockstep.dev/pkg/fault"
 )
@@ -19,13 +18,8 @@ import (
 // names mean the same.
 var linesTypes = []string{"application/jsonl", "application/x-ndjson"}
 
-const (
-	// linesPage is asked for where the request names no size: every list gives as many.
-	linesPage = 200
-	// A list that is read faster than one operator may call waits as long as this.
-	linesPatience = 60
-	linesPause    = 500 * time.Millisecond
-)
+// linesPage is asked for where the request names no size: every list gives as many.
+const linesPage = 200
 
 // linesWanted gives the media type of JSON Lines, "" where JSON is wanted.
 func linesWanted(r *http.Request) string {
@@ -140,20 +134,11 @@ func (l *list) fail(code int, problem []byte) {
 
 // page calls for one page, again where calls come too fast.
 func (g *gateway) page(r *http.Request) *recorded {
-	for try := 1; ; try++ {
+	return Patiently(r.Context(), (*recorded).tooFast, func() *recorded {
 		answer := &recorded{header: http.Header{}, code: http.StatusOK}
 		g.mux.ServeHTTP(answer, r.Clone(r.Context())) // what a call parses stays with it
-		if try == linesPatience || !answer.tooFast() {
-			return answer
-		}
-		pause := time.NewTimer(linesPause)
-		select {
-		case <-pause.C:
-		case <-r.Context().Done():
-			pause.Stop()
-			return answer
-		}
-	}
+		return answer
+	})
 }
 
 // recorded is an answer in memory.

@@ -3,8 +3,11 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"sync"
+
+	"lockstep.dev/services/internal/browsertest"
 )
 
 // commandLine is built once a run, beside the services.
@@ -33,4 +36,23 @@ func (s *stack) lockstep(token string, args ...string) (exitCode int, out string
 		s.t.Fatal(err)
 	}
 	return cmd.ProcessState.ExitCode(), string(text)
+}
+
+// download keeps a file that the console gives under the name that it gives.
+func (s *stack) download(tab *browsertest.Tab, path, name string) (file string) {
+	s.t.Helper()
+	got := browsertest.Evaluate[[]string](tab, fmt.Sprintf(`fetch(%q).then(async (r) => [r.headers.get("content-disposition"), await r.text()])`, path))
+	if got[0] != "attachment; filename="+name {
+		s.t.Errorf("%s gives the file %q, want %s", path, got[0], name)
+	}
+	file = s.file(name)
+	s.must(os.WriteFile(file, []byte(got[1]), 0o600))
+	return file
+}
+
+func (s *stack) read(file string) string {
+	s.t.Helper()
+	text, err := os.ReadFile(file)
+	s.must(err)
+	return string(text)
 }

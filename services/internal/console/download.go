@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"lockstep.dev/pkg/serve"
+	"lockstep.dev/services/internal/bundle"
 )
 
 // Download is a file to keep.
@@ -24,6 +27,19 @@ type File struct {
 	Media string // its media type
 	// Write writes all of it. The context of Open lasts as long.
 	Write func(w io.Writer) error
+}
+
+// Bundle is a file of a task's evidence, as lockstep evidence verify reads it.
+func Bundle(ctx context.Context, name string, export bundle.Export) (File, error) {
+	write, err := export.Open(ctx)
+	return File{Name: name + ".jsonl", Media: "application/jsonl", Write: write}, err
+}
+
+// Patiently makes one of many calls of a download, which are as fast as one
+// operator may call.
+func Patiently[T any](ctx context.Context, call func() (T, error)) (got T, err error) {
+	err = serve.Patiently(ctx, serve.TooFast, func() error { got, err = call(); return err })
+	return got, err
 }
 
 // downloadTime bounds a download, however slowly it is read.

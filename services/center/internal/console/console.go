@@ -65,7 +65,7 @@ func New(ctx context.Context, app string, conn *grpc.ClientConn, rules map[strin
 	c.Page(shell.Page{Path: "tasks/{task}", Under: "tasks", Template: "task.html", Show: p.task, Live: refresh, Watch: p.watchTask})
 	c.Page(shell.Page{Path: "tasks/{task}/outcomes", Under: "tasks", Template: "outcomes.html", Show: p.outcomes})
 	c.Page(shell.Page{Path: "tasks/{task}/evidence", Under: "tasks", Template: "evidence.html", Show: p.evidence})
-	c.Download(shell.Download{Path: "tasks/{task}/evidence.json", Open: p.evidenceFile})
+	c.Download(shell.Download{Path: "tasks/{task}/evidence.jsonl", Open: p.evidenceFile})
 	c.Action(shell.Action{Path: "tasks/new", Needs: centerv1.AdminService_CreateTask_FullMethodName, Under: "tasks", Form: p.newTaskForm, Do: p.newTask})
 	c.Action(shell.Action{Path: "tasks/{task}/cancel", Needs: centerv1.AdminService_CancelTask_FullMethodName, Under: "tasks", Form: p.cancelForm, Do: p.cancel})
 

@@ -2,12 +2,10 @@ package console
 
 import (
 	"context"
-	"io"
-
-	"google.golang.org/protobuf/encoding/protojson"
 
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	evidencev1 "lockstep.dev/proto/lockstep/evidence/v1"
+	"lockstep.dev/services/internal/bundle"
 	shell "lockstep.dev/services/internal/console"
 )
 
@@ -34,22 +32,18 @@ func (p *pages) evidence(ctx context.Context, r *shell.Request) (shell.View, err
 	}}, nil
 }
 
+// evidenceFile is what lockstep evidence export writes of the task, and of the
+// key that is looked at.
 func (p *pages) evidenceFile(ctx context.Context, r *shell.Request) (shell.File, error) {
-	id, key := r.Value("task"), r.Value("key")
-	got, err := p.admin.GetEvidence(ctx, &centerv1.GetEvidenceRequest{TaskId: id, Key: key})
-	if err != nil {
-		return shell.File{}, err
-	}
-	text, err := protojson.MarshalOptions{Multiline: true}.Marshal(got)
-	if err != nil {
-		return shell.File{}, err
-	}
+	id := r.Value("task")
+	export := bundle.Export{TaskID: id, Center: func(ctx context.Context, key string) (*centerv1.GetEvidenceResponse, error) {
+		return shell.Patiently(ctx, func() (*centerv1.GetEvidenceResponse, error) {
+			return p.admin.GetEvidence(ctx, &centerv1.GetEvidenceRequest{TaskId: id, Key: key})
+		})
+	}}
 	name := "evidence-" + id
-	if key != "" {
-		name += "-" + key
+	if key := r.Value("key"); key != "" {
+		export.Keys, name = []string{key}, name+"-"+key
 	}
-	return shell.File{Name: name + ".json", Media: "application/json", Write: func(w io.Writer) error {
-		_, err := w.Write(append(text, '\n'))
-		return err
-	}}, nil
+	return shell.Bundle(ctx, name, export)
 }

@@ -8,17 +8,17 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 
 	"github.com/spf13/cobra"
 
-	"lockstep.dev/pkg/document"
+	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/identity"
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
-	evidencev1 "lockstep.dev/proto/lockstep/evidence/v1"
+	"lockstep.dev/services/internal/bundle"
 	"lockstep.dev/services/lockstep/internal/api"
-	"lockstep.dev/services/lockstep/internal/bundle"
 )
 
 func newEvidence(env *Environment) *cobra.Command {
@@ -53,15 +53,30 @@ Exit codes: 0 written, 2 refused, 3 did not work; what was written then has no e
 		if err != nil {
 			return err
 		}
-		e := &export{center: atCenter, id: args[0], keys: keys}
+		e := bundle.Export{TaskID: args[0], Keys: keys, Center: func(ctx context.Context, key string) (got *centerv1.GetEvidenceResponse, err error) {
+			err = patiently(ctx, func() error { got, err = atCenter.Evidence(ctx, args[0], key); return err })
+			return got, err
+		}}
 		if words {
 			other := *center
 			other.name, other.url = "consumer", consumer
-			if e.consumer, err = other.client(); err != nil {
+			atConsumer, err := other.client()
+			if err != nil {
 				return err
 			}
+			e.Consumer = func(ctx context.Context, token string) (page *consumerv1.ListEvidenceResponse, err error) {
+				err = patiently(ctx, func() error { page, err = atConsumer.Words(ctx, args[0], token); return err })
+				return page, err
+			}
 		}
-		return env.into(out, func(to io.Writer) error { return e.write(cmd.Context(), to) })
+		write, err := e.Open(cmd.Context())
+		if refused, ok := errors.AsType[*fault.Error](err); ok {
+			return &api.Refused{Status: http.StatusConflict, Reason: string(refused.Reason), Message: refused.Message}
+		}
+		if err != nil {
+			return err
+		}
+		return env.into(out, write)
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&out, "out", "", "a new file, which only its owner may read; without it the standard output")
@@ -90,103 +105,6 @@ func (e *Environment) into(path string, write func(io.Writer) error) error {
 		err = errors.Join(err, os.Remove(path))
 	}
 	return errors.Join(err, file.Close())
-}
-
-// export is a bundle in the making.
-type export struct {
-	center, consumer *api.Client // consumer nil: without its words
-	id               string
-	keys             []string
-	to               *bundle.Writer
-}
-
-func (e *export) write(ctx context.Context, out io.Writer) error {
-	signed, err := e.center.Evidence(ctx, e.id, "")
-	if err != nil {
-		return err
-	}
-	if signed.GetHeader() == nil {
-		return &api.Refused{Status: 409, Reason: "MANIFEST_NOT_READY", Message: "the task has no signed manifest, so there is no evidence of it"}
-	}
-	if e.to, err = bundle.NewWriter(out, e.id); err != nil {
-		return err
-	}
-	if err := e.envelope(bundle.Header, signed.GetHeader()); err != nil {
-		return err
-	}
-	for _, report := range signed.GetReports() {
-		if err := e.envelope(bundle.Report, report); err != nil {
-			return err
-		}
-	}
-	for _, key := range e.keys {
-		if err := e.membership(ctx, key); err != nil {
-			return err
-		}
-	}
-	if e.consumer != nil {
-		if err := e.words(ctx); err != nil {
-			return err
-		}
-	}
-	return e.to.Close()
-}
-
-func (e *export) envelope(kind bundle.Kind, m *evidencev1.Envelope) error {
-	env := document.EnvelopeFromProto(m)
-	return e.to.Add(bundle.Line{Kind: kind, Envelope: &env})
-}
-
-func (e *export) membership(ctx context.Context, key string) error {
-	var got *centerv1.GetEvidenceResponse
-	if err := patiently(ctx, func() (err error) {
-		got, err = e.center.Evidence(ctx, e.id, key)
-		return err
-	}); err != nil {
-		return err
-	}
-	row, err := document.NeighbourFromProto(got.GetIncluded())
-	left, leftErr := document.NeighbourFromProto(got.GetAbsent().GetLeft())
-	right, rightErr := document.NeighbourFromProto(got.GetAbsent().GetRight())
-	if err := errors.Join(err, leftErr, rightErr); err != nil {
-		return fmt.Errorf("read the place of record %s: %w", key, err)
-	}
-	line := bundle.Line{Kind: bundle.Membership, Key: key, Included: bundle.NeighbourOf(row)}
-	if row == nil {
-		line.Absent = &bundle.Absent{Left: bundle.NeighbourOf(left), Right: bundle.NeighbourOf(right)}
-	}
-	return e.to.Add(line)
-}
-
-// words writes page after page of the consumer's words; one is held.
-func (e *export) words(ctx context.Context) error {
-	for token, first := "", true; first || token != ""; first = false {
-		var page *consumerv1.ListEvidenceResponse
-		if err := patiently(ctx, func() (err error) {
-			page, err = e.consumer.Words(ctx, e.id, token)
-			return err
-		}); err != nil {
-			return err
-		}
-		if m := page.GetInstruction(); m != nil {
-			if err := e.envelope(bundle.Instruction, m); err != nil {
-				return err
-			}
-		}
-		if m := page.GetReport(); m != nil {
-			if err := e.envelope(bundle.Result, m); err != nil {
-				return err
-			}
-		}
-		for _, word := range page.GetWords() {
-			env := document.EnvelopeFromProto(word.GetWord())
-			if err := e.to.Add(bundle.Line{Kind: bundle.Word, Key: word.GetKey(), Outcome: word.GetOutcome(), Envelope: &env}); err != nil {
-				return err
-			}
-		}
-		token = page.GetNextPageToken()
-	}
-	return nil
 }
 
 func evidenceVerify(env *Environment) *cobra.Command {

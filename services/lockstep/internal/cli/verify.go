@@ -14,7 +14,9 @@ import (
 	"lockstep.dev/pkg/audit"
 	"lockstep.dev/pkg/document"
 	"lockstep.dev/pkg/evidence"
+	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/identity"
+	"lockstep.dev/pkg/serve"
 	auditv1 "lockstep.dev/proto/lockstep/audit/v1"
 	"lockstep.dev/services/lockstep/internal/api"
 )
@@ -221,23 +223,10 @@ func (c *chain) count(ctx context.Context) error {
 	})
 }
 
-const (
-	patience   = 20 // tries; the whole log is read as fast as the service lets one operator
-	shortPause = 500 * time.Millisecond
-)
-
 // patiently waits where the service says that calls come too fast.
 func patiently(ctx context.Context, call func() error) error {
-	for try := 1; ; try++ {
-		err := call()
+	return serve.Patiently(ctx, func(err error) bool {
 		refused := new(api.Refused)
-		if !errors.As(err, &refused) || refused.Reason != "RATE_LIMITED" || try == patience {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(shortPause):
-		}
-	}
+		return errors.As(err, &refused) && refused.Reason == string(fault.RateLimited)
+	}, call)
 }

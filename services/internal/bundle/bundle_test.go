@@ -18,7 +18,7 @@ import (
 	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/identity"
 	"lockstep.dev/pkg/protocol"
-	"lockstep.dev/services/lockstep/internal/bundle"
+	"lockstep.dev/services/internal/bundle"
 )
 
 const (
@@ -220,6 +220,24 @@ func TestAWholeBundle(t *testing.T) {
 			t.Errorf("%v, %v", found, err)
 		}
 	})
+	t.Run("of the consumer alone", func(t *testing.T) {
+		lines := slices.Delete(w.lines(), atHeader, atInstruction)
+		found, err := w.verify(w.written(lines), bundle.Expect{TaskID: taskID, Source: "form-center", Consumer: "svc-hall"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		proven, left := strings.Join(found.Proven, "\n"), strings.Join(found.NotProven, "\n")
+		for _, want := range []string{"are 5 with the root", "be worked in mode REPAIR, attempt 1", "attempt 1 ended PARTIAL", "counts 2 repairs and 1 retirements"} {
+			if !strings.Contains(proven, want) {
+				t.Errorf("%q is not in\n%s", want, proven)
+			}
+		}
+		for _, want := range []string{"the bundle is the consumer's and has no header", "that the center has the report of attempt 1"} {
+			if !strings.Contains(left, want) {
+				t.Errorf("%q is not in\n%s", want, left)
+			}
+		}
+	})
 	t.Run("of a purged key that is still in the trust store", func(t *testing.T) {
 		w := setup(t)
 		revoked := start.Add(30 * time.Minute) // after everything was signed
@@ -345,6 +363,37 @@ func TestTampering(t *testing.T) {
 			_, err := w.verify(text, c.expect)
 			failure := new(bundle.Failure)
 			if !errors.As(err, &failure) || failure.Reason != c.want || c.line != 0 && failure.Line != c.line {
+				t.Errorf("got %v, want %s at line %d", err, c.want, c.line)
+			}
+		})
+	}
+}
+
+// TestTamperingWithTheConsumersPart: the instruction holds together what has no header.
+func TestTamperingWithTheConsumersPart(t *testing.T) {
+	for name, c := range map[string]struct {
+		before func(w *world)
+		expect bundle.Expect
+		line   int
+		want   fault.Reason
+	}{
+		"another center than was asked about":   {expect: bundle.Expect{Source: "form-other"}, line: 2, want: fault.AudienceMismatch},
+		"another consumer than was asked about": {expect: bundle.Expect{Consumer: "svc-other"}, line: 2, want: fault.AudienceMismatch},
+		"an instruction of another task":        {before: func(w *world) { w.instruction.At.TaskID = otherTask }, line: 2, want: fault.TaskMismatch},
+		"an instruction about another root":     {before: func(w *world) { w.instruction.ManifestRoot[0] ^= 1 }, line: 3, want: fault.ManifestMismatch},
+		"an instruction with no rows":           {before: func(w *world) { w.instruction.RowCount = 0 }, line: 2, want: fault.ManifestIncomplete},
+		"a proof of another size":               {before: func(w *world) { w.absence.Evidence.Size = 6 }, line: 6, want: fault.EvidenceNotProven},
+		"a word of another tenant":              {before: func(w *world) { w.snapshots[0].At.TenantID = 102 }, line: 4, want: fault.TenantMismatch},
+		"a repair that is counted twice":        {before: func(w *world) { w.reportDoc.Counts[0].Found, w.reportDoc.Counts[0].Repaired = 4, 3 }, line: 8, want: fault.ResultInconsistent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := setup(t)
+			if c.before != nil {
+				c.before(w)
+			}
+			_, err := w.verify(w.written(slices.Delete(w.lines(), atHeader, atInstruction)), c.expect)
+			failure := new(bundle.Failure)
+			if !errors.As(err, &failure) || failure.Reason != c.want || failure.Line != c.line {
 				t.Errorf("got %v, want %s at line %d", err, c.want, c.line)
 			}
 		})

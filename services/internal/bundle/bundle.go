@@ -1,6 +1,10 @@
 // Package bundle is a file of evidence about one task, and its verification
 // without the services, their databases or a network.
 //
+// Export makes it of what the services answer: the one way for the command line
+// and both consoles. What a consumer gives alone has no manifest header; there
+// the center's signed instruction stands in for it.
+//
 // A bundle is JSON Lines: a line that names the task, then one signed envelope
 // a line, each as it was signed, and a line that ends it. It promises that what
 // it calls proven follows from signatures under keys of the trust store that

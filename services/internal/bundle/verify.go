@@ -47,7 +47,8 @@ type verifier struct {
 	sum   hash.Hash
 	named string // the task that the first line names
 
-	header   *protocol.Header
+	header   *protocol.Header          // or, without one, what the instruction says of it
+	headless bool                      // it is the instruction's
 	reports  map[int]evidence.Envelope // by attempt; a task has few
 	attempt  int                       // of the last report
 	result   *protocol.Report
@@ -103,7 +104,7 @@ func (v *verifier) next(text []byte) error {
 		return fmt.Errorf("%w: the first line names no version %d", ErrUnreadable, version)
 	case at < v.stage, at == v.stage && line.Kind != Report && line.Kind != Membership && line.Kind != Word:
 		return v.fail(fault.OrderViolation, "a %s does not come here", line.Kind)
-	case at > order[Header] && v.header == nil:
+	case at > order[Header] && v.header == nil && line.Kind != Instruction:
 		return v.fail(fault.BundleIncomplete, "there is no manifest header: nothing can be held against it")
 	}
 	v.stage = at
@@ -173,24 +174,18 @@ func (v *verifier) refused(err error, signer string) error {
 
 // head opens the header. Who signed it is what it states, held against the trust store.
 func (v *verifier) head(env evidence.Envelope) error {
-	source, err := document.SourceOf(env)
+	source, err := v.source(env)
 	if err != nil {
-		return v.refused(err, "the center")
-	}
-	if v.expect.Source != "" && source != v.expect.Source {
-		return v.fail(fault.AudienceMismatch, "the header states %s as its center", source)
+		return err
 	}
 	d, err := opened(v, env, source, document.OpenHeader, func(d *protocol.Header) time.Time { return d.IssuedAt })
 	if err != nil {
 		return err
 	}
+	if err := v.about(d.At, "header"); err != nil {
+		return err
+	}
 	switch {
-	case d.At.TaskID != v.named:
-		return v.fail(fault.TaskMismatch, "the header is of task %s", d.At.TaskID)
-	case d.At.Consumer == source:
-		return v.fail(fault.AudienceMismatch, "%s signed it for itself: that is no center's word", source)
-	case v.expect.Consumer != "" && d.At.Consumer != v.expect.Consumer:
-		return v.fail(fault.AudienceMismatch, "the header is for %s", d.At.Consumer)
 	case d.CanonID != canon.ID || d.KeyKind != protocol.KeyKindUUID:
 		return v.fail(fault.FormatMismatch, "canonicalisation %q, keys %q", d.CanonID, d.KeyKind)
 	case d.RowCount < 0 || d.PageCount < 0 || evidence.CheckPages(uint64(d.RowCount), d.PageRows, uint64(d.PageCount)) != nil,
@@ -199,6 +194,48 @@ func (v *verifier) head(env evidence.Envelope) error {
 	}
 	v.header = d
 	v.findings.header(d)
+	return nil
+}
+
+// source is the center that a header or an instruction states.
+func (v *verifier) source(env evidence.Envelope) (string, error) {
+	source, err := document.SourceOf(env)
+	if err != nil {
+		return "", v.refused(err, "the center")
+	}
+	if v.expect.Source != "" && source != v.expect.Source {
+		return "", v.fail(fault.AudienceMismatch, "the document states %s as its center", source)
+	}
+	return source, nil
+}
+
+// about checks whom and what the first document is about.
+func (v *verifier) about(at protocol.Coordinates, what string) error {
+	switch {
+	case at.TaskID != v.named:
+		return v.fail(fault.TaskMismatch, "the %s is of task %s", what, at.TaskID)
+	case at.Consumer == at.Source:
+		return v.fail(fault.AudienceMismatch, "%s signed it for itself: that is no center's word", at.Source)
+	case v.expect.Consumer != "" && at.Consumer != v.expect.Consumer:
+		return v.fail(fault.AudienceMismatch, "the %s is for %s", what, at.Consumer)
+	}
+	return nil
+}
+
+// instructed takes what the instruction says of the manifest for its header.
+func (v *verifier) instructed(d *protocol.Instruction) error {
+	if err := v.about(d.At, "instruction"); err != nil {
+		return err
+	}
+	if d.RowCount < 0 || d.RowCount == 0 && d.ManifestRoot != evidence.EmptyRoot() {
+		return v.fail(fault.ManifestIncomplete, "%d rows don't have this root", d.RowCount)
+	}
+	v.headless = true
+	v.header = &protocol.Header{
+		At: d.At, ManifestID: d.ManifestID, Root: d.ManifestRoot, RowCount: d.RowCount, WindowStart: d.WindowStart, IssuedAt: d.IssuedAt,
+		Scope: d.Scope, Key: d.Key, Mode: d.Mode, BreakerOverride: d.BreakerOverride,
+	}
+	v.findings.header(v.header)
 	return nil
 }
 
@@ -267,9 +304,21 @@ func (v *verifier) keptReport(env evidence.Envelope) error {
 }
 
 func (v *verifier) instruction(env evidence.Envelope) error {
-	d, err := opened(v, env, v.header.At.Source, document.OpenInstruction, func(d *protocol.Instruction) time.Time { return d.IssuedAt })
+	source, err := v.source(env)
 	if err != nil {
 		return err
+	}
+	if v.header != nil {
+		source = v.header.At.Source
+	}
+	d, err := opened(v, env, source, document.OpenInstruction, func(d *protocol.Instruction) time.Time { return d.IssuedAt })
+	if err != nil {
+		return err
+	}
+	if v.header == nil {
+		if err := v.instructed(d); err != nil {
+			return err
+		}
 	}
 	if err := v.same(d.At); err != nil {
 		return err
