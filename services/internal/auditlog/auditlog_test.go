@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"lockstep.dev/pkg/audit"
 	"lockstep.dev/pkg/document"
@@ -416,7 +417,19 @@ func TestLists(t *testing.T) {
 		for want, call := range map[fault.Reason]func() error{
 			fault.PermissionDenied: func() error { _, err := server.ListAudit(bounded, &auditv1.ListAuditRequest{}); return err },
 			fault.CursorInvalid: func() error {
-				_, err := server.ListSeals(ada, &auditv1.ListSealsRequest{PageToken: "x"})
+				first, err := server.ListAudit(ada, &auditv1.ListAuditRequest{PageSize: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, other := range []*auditv1.ListAuditRequest{{PageToken: "x"}, {Actor: "operator/ann"}, {OldestFirst: true}, {Before: timestamppb.Now()}} {
+					if other.PageToken == "" {
+						other.PageToken = first.GetNextPageToken()
+					}
+					if _, err := server.ListAudit(ada, other); fault.ReasonOf(err) != fault.CursorInvalid {
+						t.Errorf("%v: %v", other, err)
+					}
+				}
+				_, err = server.ListSeals(ada, &auditv1.ListSealsRequest{PageToken: first.GetNextPageToken()})
 				return err
 			},
 			fault.InvalidArgument: func() error { _, err := server.ListAudit(ada, &auditv1.ListAuditRequest{PageSize: 501}); return err },

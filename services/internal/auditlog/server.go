@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"strconv"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -13,6 +12,7 @@ import (
 	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/identity"
 	auditv1 "lockstep.dev/proto/lockstep/audit/v1"
+	"lockstep.dev/services/internal/cursor"
 )
 
 const (
@@ -41,11 +41,11 @@ func (s *Server) ListAudit(ctx context.Context, req *auditv1.ListAuditRequest) (
 	if err := seesAll(ctx); err != nil {
 		return nil, err
 	}
-	size, after, err := paging(req.GetPageSize(), req.GetPageToken())
+	size, err := pageSize(req.GetPageSize())
 	if err != nil {
 		return nil, err
 	}
-	q := Query{Actor: req.GetActor(), Action: req.GetAction(), Object: req.GetObject(), OldestFirst: req.GetOldestFirst(), After: after, Limit: size + 1}
+	q := Query{Actor: req.GetActor(), Action: req.GetAction(), Object: req.GetObject(), OldestFirst: req.GetOldestFirst(), Limit: size + 1}
 	bad := fault.New(fault.InvalidArgument, "malformed filter")
 	for name, text := range map[string]string{"actor": q.Actor, "action": q.Action, "object": q.Object} {
 		if len(text) > maxText {
@@ -66,6 +66,10 @@ func (s *Server) ListAudit(ctx context.Context, req *auditv1.ListAuditRequest) (
 	if req.GetBefore() != nil {
 		q.Before = req.GetBefore().AsTime()
 	}
+	list := cursor.Of("audit", q.Actor, q.Action, q.Object, q.From, q.Before, q.OldestFirst)
+	if q.After, err = after(list, req.GetPageToken()); err != nil {
+		return nil, err
+	}
 	rows, err := List(ctx, s.Pool, q)
 	if err != nil {
 		return nil, err
@@ -73,7 +77,7 @@ func (s *Server) ListAudit(ctx context.Context, req *auditv1.ListAuditRequest) (
 	answer := &auditv1.ListAuditResponse{}
 	if len(rows) > size {
 		rows = rows[:size]
-		answer.NextPageToken = strconv.FormatInt(rows[size-1].ID, 10)
+		answer.NextPageToken = cursor.After(list, rows[size-1].ID)
 	}
 	for _, r := range rows {
 		answer.Rows = append(answer.Rows, &auditv1.AuditRow{
@@ -88,18 +92,23 @@ func (s *Server) ListSeals(ctx context.Context, req *auditv1.ListSealsRequest) (
 	if err := seesAll(ctx); err != nil {
 		return nil, err
 	}
-	size, after, err := paging(req.GetPageSize(), req.GetPageToken())
+	size, err := pageSize(req.GetPageSize())
 	if err != nil {
 		return nil, err
 	}
-	seals, err := Seals(ctx, s.Pool, req.GetOldestFirst(), after, size+1)
+	list := cursor.Of("seals", req.GetOldestFirst())
+	last, err := after(list, req.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	seals, err := Seals(ctx, s.Pool, req.GetOldestFirst(), last, size+1)
 	if err != nil {
 		return nil, err
 	}
 	answer := &auditv1.ListSealsResponse{}
 	if len(seals) > size {
 		seals = seals[:size]
-		answer.NextPageToken = strconv.FormatInt(seals[size-1].Seal, 10)
+		answer.NextPageToken = cursor.After(list, seals[size-1].Seal)
 	}
 	for _, seal := range seals {
 		env, err := document.UnmarshalEnvelope(seal.Head)
@@ -127,19 +136,21 @@ func seesAll(ctx context.Context) error {
 	return nil
 }
 
-func paging(asked int32, token string) (size int, after int64, err error) {
-	size = defaultPage
-	if asked != 0 {
-		size = int(asked)
+func pageSize(asked int32) (int, error) {
+	switch {
+	case asked == 0:
+		return defaultPage, nil
+	case asked < 0 || asked > maxPage:
+		return 0, fault.New(fault.InvalidArgument, "impossible page size").WithField("page_size", "1 to %d", maxPage)
 	}
-	if size < 1 || size > maxPage {
-		return 0, 0, fault.New(fault.InvalidArgument, "impossible page size").WithField("page_size", "1 to %d", maxPage)
+	return int(asked), nil
+}
+
+// after is the last id of the page before, 0 for the first page.
+func after(list cursor.List, token string) (int64, error) {
+	last, err := cursor.Resume[int64](list, token)
+	if last == nil {
+		return 0, err
 	}
-	if token == "" {
-		return size, 0, nil
-	}
-	if after, err = strconv.ParseInt(token, 10, 64); err != nil || after < 1 {
-		return 0, 0, fault.New(fault.CursorInvalid, "the page token is not one of this list")
-	}
-	return size, after, nil
+	return *last, nil
 }

@@ -38,7 +38,7 @@ type ListAuditRequest struct {
 	OldestFirst bool                   `protobuf:"varint,6,opt,name=oldest_first,json=oldestFirst,proto3" json:"oldest_first,omitempty"`
 	// Default 50, most 500.
 	PageSize int32 `protobuf:"varint,7,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The last id of the page before.
+	// From the answer before, to the same request.
 	PageToken     string `protobuf:"bytes,8,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -281,7 +281,7 @@ type ListSealsRequest struct {
 	OldestFirst bool                   `protobuf:"varint,1,opt,name=oldest_first,json=oldestFirst,proto3" json:"oldest_first,omitempty"`
 	// Default 50, most 500.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The last seal of the page before.
+	// From the answer before, to the same request.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

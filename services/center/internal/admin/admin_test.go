@@ -223,16 +223,19 @@ func TestListTasks(t *testing.T) {
 	t.Run("a_token_goes_on_with_its_own_list_only", func(t *testing.T) {
 		first, err := w.s.ListTasks(w.eva, &centerv1.ListTasksRequest{PageSize: 2})
 		w.Must(err)
-		for name, req := range map[string]*centerv1.ListTasksRequest{
-			"another filter": {PageToken: first.GetNextPageToken(), Consumer: centertest.Consumer},
-			"no token":       {PageToken: "!!"},
-			"cut off":        {PageToken: first.GetNextPageToken()[:10]},
-			"page size":      {PageSize: 501},
-			"below 0":        {PageSize: -1},
-			"unknown state":  {States: []evidencev1.TaskState{99}},
+		for name, test := range map[string]struct {
+			req  *centerv1.ListTasksRequest
+			want fault.Reason
+		}{
+			"another filter": {&centerv1.ListTasksRequest{PageToken: first.GetNextPageToken(), Consumer: centertest.Consumer}, fault.CursorInvalid},
+			"no token":       {&centerv1.ListTasksRequest{PageToken: "!!"}, fault.CursorInvalid},
+			"cut off":        {&centerv1.ListTasksRequest{PageToken: first.GetNextPageToken()[:10]}, fault.CursorInvalid},
+			"page size":      {&centerv1.ListTasksRequest{PageSize: 501}, fault.InvalidArgument},
+			"below 0":        {&centerv1.ListTasksRequest{PageSize: -1}, fault.InvalidArgument},
+			"unknown state":  {&centerv1.ListTasksRequest{States: []evidencev1.TaskState{99}}, fault.InvalidArgument},
 		} {
-			_, err := w.s.ListTasks(w.eva, req)
-			if got := fault.ReasonOf(err); got != fault.InvalidArgument {
+			_, err := w.s.ListTasks(w.eva, test.req)
+			if got := fault.ReasonOf(err); got != test.want {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -339,7 +342,7 @@ func TestGrants(t *testing.T) {
 			t.Errorf("first %v, rest %v", first, rest)
 		}
 		_, err = w.s.ListGrants(w.tom, &centerv1.ListGrantsRequest{PageSize: 2, PageToken: first.GetNextPageToken(), TenantId: 9})
-		wantReason(t, err, fault.InvalidArgument)
+		wantReason(t, err, fault.CursorInvalid)
 	})
 	t.Run("other_tenants_are_not_found", func(t *testing.T) {
 		_, err := w.s.SetGrant(w.tom, &centerv1.SetGrantRequest{Consumer: centertest.Consumer, TenantId: centertest.Tenant, CollectionId: centertest.Collection})

@@ -10,6 +10,7 @@ import (
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	"lockstep.dev/services/center/internal/store"
 	"lockstep.dev/services/center/internal/task"
+	"lockstep.dev/services/internal/cursor"
 )
 
 // ListCollections lists the granted scopes in their order, and how each stands.
@@ -26,8 +27,8 @@ func (s *Server) ListCollections(ctx context.Context, req *centerv1.ListCollecti
 		GrantPage:    store.GrantPage{Consumer: req.GetConsumer(), TenantID: req.GetTenantId(), Tenants: only(op), Limit: size + 1},
 		CollectionID: req.GetCollectionId(),
 	}
-	query := filter("collections", page.Consumer, page.TenantID, page.CollectionID)
-	if err := query.resumeGrants(req.GetPageToken(), &page.GrantPage); err != nil {
+	list := cursor.Of("collections", page.Consumer, page.TenantID, page.CollectionID)
+	if page.After, err = cursor.Resume[store.Scope](list, req.GetPageToken()); err != nil {
 		return nil, err
 	}
 	collections, err := s.Store.Collections(ctx, page)
@@ -37,7 +38,7 @@ func (s *Server) ListCollections(ctx context.Context, req *centerv1.ListCollecti
 	answer := &centerv1.ListCollectionsResponse{}
 	if len(collections) > size {
 		collections = collections[:size]
-		answer.NextPageToken = query.afterGrant(collections[size-1].Grant)
+		answer.NextPageToken = cursor.After(list, collections[size-1].Scope)
 	}
 	answer.Collections, err = s.collectionViews(ctx, op, collections)
 	return answer, err

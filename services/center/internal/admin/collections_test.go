@@ -107,7 +107,7 @@ func TestListCollections(t *testing.T) {
 		got, err := w.s.ListCollections(w.eva, &centerv1.ListCollectionsRequest{PageSize: 1})
 		w.Must(err)
 		_, err = w.s.ListCollections(w.eva, &centerv1.ListCollectionsRequest{PageSize: 1, CollectionId: "form-1", PageToken: got.GetNextPageToken()})
-		wantReason(t, err, fault.InvalidArgument)
+		wantReason(t, err, fault.CursorInvalid)
 		_, err = w.s.ListCollections(w.eva, &centerv1.ListCollectionsRequest{PageSize: -1})
 		wantReason(t, err, fault.InvalidArgument)
 	})
@@ -163,7 +163,7 @@ func TestListEvents(t *testing.T) {
 		}
 		another := w.ReadyRecord(centertest.Scope, centertest.Key)
 		_, err = w.s.ListEvents(w.eva, &centerv1.ListEventsRequest{TaskId: protocol.FormatID(another), PageToken: first.GetNextPageToken()})
-		wantReason(t, err, fault.InvalidArgument)
+		wantReason(t, err, fault.CursorInvalid)
 	})
 	t.Run("another_tenant's_task_is_not_found", func(t *testing.T) {
 		_, err := w.s.ListEvents(w.tom, req)

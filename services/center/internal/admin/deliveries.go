@@ -2,15 +2,13 @@ package admin
 
 import (
 	"context"
-	"time"
-
-	"github.com/google/uuid"
 
 	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/identity"
 	"lockstep.dev/pkg/protocol"
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	"lockstep.dev/services/center/internal/store"
+	"lockstep.dev/services/internal/cursor"
 )
 
 const deliveryStatePrefix = "DELIVERY_STATE_"
@@ -39,40 +37,23 @@ func (s *Server) ListFailedDeliveries(ctx context.Context, req *centerv1.ListFai
 	if len(page.States) == 0 {
 		page.States = []store.DeliveryState{store.DeliveryFailed}
 	}
-	query := filter("deliveries", page.Consumer, page.TenantID, page.CollectionID, page.Code, page.States)
-	if page.AfterTime, page.AfterID, err = query.resumeAt(req.GetPageToken()); err != nil {
+	list := cursor.Of("deliveries", page.Consumer, page.TenantID, page.CollectionID, page.Code, page.States)
+	if page.AfterTime, page.AfterID, err = cursor.ResumeMoment(list, req.GetPageToken()); err != nil {
 		return nil, err
 	}
-	list, err := s.Store.Deliveries(ctx, page)
+	rows, err := s.Store.Deliveries(ctx, page)
 	if err != nil {
 		return nil, err
 	}
 	answer := &centerv1.ListFailedDeliveriesResponse{}
-	if len(list) > size {
-		list = list[:size]
-		last := list[size-1]
-		answer.NextPageToken = encode(taskToken{Query: query, At: last.UpdatedAt, ID: protocol.FormatID(last.ID)})
+	if len(rows) > size {
+		rows = rows[:size]
+		answer.NextPageToken = cursor.AfterMoment(list, rows[size-1].UpdatedAt, rows[size-1].ID)
 	}
-	for _, d := range list {
+	for _, d := range rows {
 		answer.Deliveries = append(answer.Deliveries, deliveryView(d))
 	}
 	return answer, nil
-}
-
-// resumeAt reads a token that is a time and an id; zero where there is none.
-func (q listQuery) resumeAt(token string) (at time.Time, id uuid.UUID, err error) {
-	if token == "" {
-		return at, id, nil
-	}
-	var t taskToken
-	if err := decode(token, &t); err != nil {
-		return at, id, err
-	}
-	parsed, err := protocol.ParseID(t.ID)
-	if err != nil || t.Query != q || t.At.IsZero() {
-		return at, id, errToken()
-	}
-	return t.At, parsed, nil
 }
 
 func deliveryView(d *store.Delivery) *centerv1.Delivery {

@@ -93,7 +93,7 @@ func TestListFailedDeliveries(t *testing.T) {
 	t.Run("a_token_of_another_filter_is_refused", func(t *testing.T) {
 		_, token := codes(&centerv1.ListFailedDeliveriesRequest{PageSize: 1})
 		_, err := w.s.ListFailedDeliveries(w.eva, &centerv1.ListFailedDeliveriesRequest{Code: "UNAVAILABLE", PageToken: token})
-		wantReason(t, err, fault.InvalidArgument)
+		wantReason(t, err, fault.CursorInvalid)
 	})
 	t.Run("what_lies_outside_the_operators_tenants_is_absent", func(t *testing.T) {
 		got, err := w.s.ListFailedDeliveries(w.tom, &centerv1.ListFailedDeliveriesRequest{})

@@ -7,13 +7,8 @@ import (
 
 	"lockstep.dev/pkg/document"
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
+	"lockstep.dev/services/internal/cursor"
 )
-
-// eventToken is the last event shown.
-type eventToken struct {
-	Query listQuery `json:"q"`
-	After int64     `json:"a"`
-}
 
 // ListEvents lists what happened to a task, oldest first.
 func (s *Server) ListEvents(ctx context.Context, req *centerv1.ListEventsRequest) (*centerv1.ListEventsResponse, error) {
@@ -29,19 +24,23 @@ func (s *Server) ListEvents(ctx context.Context, req *centerv1.ListEventsRequest
 	if err != nil {
 		return nil, err
 	}
-	query := filter("events", tk.ID)
-	after, err := query.resumeEvents(req.GetPageToken())
+	list := cursor.Of("events", tk.ID)
+	after, err := cursor.Resume[int64](list, req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}
-	events, err := s.Store.Events(ctx, tk.ID, after, size+1)
+	var last int64 // ids begin at 1
+	if after != nil {
+		last = *after
+	}
+	events, err := s.Store.Events(ctx, tk.ID, last, size+1)
 	if err != nil {
 		return nil, err
 	}
 	answer := &centerv1.ListEventsResponse{}
 	if len(events) > size {
 		events = events[:size]
-		answer.NextPageToken = encode(eventToken{Query: query, After: events[size-1].ID})
+		answer.NextPageToken = cursor.After(list, events[size-1].ID)
 	}
 	for _, e := range events {
 		answer.Events = append(answer.Events, &centerv1.Event{
@@ -49,18 +48,4 @@ func (s *Server) ListEvents(ctx context.Context, req *centerv1.ListEventsRequest
 		})
 	}
 	return answer, nil
-}
-
-func (q listQuery) resumeEvents(token string) (after int64, err error) {
-	if token == "" {
-		return 0, nil
-	}
-	var t eventToken
-	if err := decode(token, &t); err != nil {
-		return 0, err
-	}
-	if t.Query != q || t.After < 1 {
-		return 0, errToken()
-	}
-	return t.After, nil
 }

@@ -11,6 +11,7 @@ import (
 	"lockstep.dev/pkg/identity"
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	"lockstep.dev/services/center/internal/store"
+	"lockstep.dev/services/internal/cursor"
 )
 
 // ListGrants lists grants in the order of their scopes.
@@ -24,8 +25,8 @@ func (s *Server) ListGrants(ctx context.Context, req *centerv1.ListGrantsRequest
 		return nil, err
 	}
 	page := store.GrantPage{Consumer: req.GetConsumer(), TenantID: req.GetTenantId(), Tenants: only(op), Limit: size + 1}
-	query := filter("grants", page.Consumer, page.TenantID)
-	if err := query.resumeGrants(req.GetPageToken(), &page); err != nil {
+	list := cursor.Of("grants", page.Consumer, page.TenantID)
+	if page.After, err = cursor.Resume[store.Scope](list, req.GetPageToken()); err != nil {
 		return nil, err
 	}
 	grants, err := s.Store.Grants(ctx, page)
@@ -35,7 +36,7 @@ func (s *Server) ListGrants(ctx context.Context, req *centerv1.ListGrantsRequest
 	answer := &centerv1.ListGrantsResponse{}
 	if len(grants) > size {
 		grants = grants[:size]
-		answer.NextPageToken = query.afterGrant(grants[size-1])
+		answer.NextPageToken = cursor.After(list, grants[size-1].Scope)
 	}
 	for _, g := range grants {
 		answer.Grants = append(answer.Grants, grantView(g))

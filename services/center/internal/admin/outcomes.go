@@ -6,17 +6,17 @@ import (
 	"lockstep.dev/pkg/fault"
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
 	"lockstep.dev/services/center/internal/store"
+	"lockstep.dev/services/internal/cursor"
 )
 
 // defaultRows is a page of the lists that are about one task.
 const defaultRows = 100
 
-// outcomeToken is the last item shown: the attempt, and how many of its items
-// were passed. Reports are frozen, so the place stays.
-type outcomeToken struct {
-	Query   listQuery `json:"q"`
-	Attempt int       `json:"a"`
-	Passed  int       `json:"n"`
+// passed is the place of the last item shown: the attempt, and how many of its
+// items were passed. Reports are frozen, so the place stays.
+type passed struct {
+	Attempt int `json:"a"`
+	Items   int `json:"n"`
 }
 
 // ListOutcomes lists what the stored reports name one by one, the newest
@@ -37,39 +37,29 @@ func (s *Server) ListOutcomes(ctx context.Context, req *centerv1.ListOutcomesReq
 	if err != nil {
 		return nil, err
 	}
-	query := filter("outcomes", tk.ID, req.GetCode(), req.GetAttempt())
-	from, err := query.resumeOutcomes(req.GetPageToken())
+	list := cursor.Of("outcomes", tk.ID, req.GetCode(), req.GetAttempt())
+	from, err := cursor.Resume[passed](list, req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}
-	p := outcomePage{query: query, code: req.GetCode(), from: from, size: size, out: &centerv1.ListOutcomesResponse{}}
-	if err := s.Store.EachResult(ctx, tk.ID, int(req.GetAttempt()), from.Attempt, p.add); err != nil {
+	p := outcomePage{list: list, code: req.GetCode(), size: size, out: &centerv1.ListOutcomesResponse{}}
+	if from != nil {
+		p.from = *from
+	}
+	if err := s.Store.EachResult(ctx, tk.ID, int(req.GetAttempt()), p.from.Attempt, p.add); err != nil {
 		return nil, err
 	}
 	return p.out, nil
 }
 
-func (q listQuery) resumeOutcomes(token string) (t outcomeToken, err error) {
-	if token == "" {
-		return t, nil
-	}
-	if err := decode(token, &t); err != nil {
-		return t, err
-	}
-	if t.Query != q || t.Attempt < 1 || t.Passed < 1 {
-		return t, errToken()
-	}
-	return t, nil
-}
-
 // outcomePage is a page in the making.
 type outcomePage struct {
-	query listQuery
-	code  string
-	from  outcomeToken
-	size  int
-	last  outcomeToken // of the page so far
-	out   *centerv1.ListOutcomesResponse
+	list cursor.List
+	code string
+	from passed
+	size int
+	last passed // of the page so far
+	out  *centerv1.ListOutcomesResponse
 }
 
 // add takes the items of one report, as far as the page has room.
@@ -79,17 +69,17 @@ func (p *outcomePage) add(r store.Result) (more bool, err error) {
 		return false, err
 	}
 	for i := range report.Items {
-		if r.Attempt == p.from.Attempt && i < p.from.Passed || p.code != "" && report.Items[i].Code != p.code {
+		if r.Attempt == p.from.Attempt && i < p.from.Items || p.code != "" && report.Items[i].Code != p.code {
 			continue
 		}
 		if len(p.out.GetOutcomes()) == p.size {
-			p.out.NextPageToken = encode(p.last)
+			p.out.NextPageToken = cursor.After(p.list, p.last)
 			return false, nil
 		}
 		p.out.Outcomes = append(p.out.Outcomes, &centerv1.ListOutcomesResponse_Outcome{
 			Attempt: int32(r.Attempt), Item: itemView(&report.Items[i]), //nolint:gosec // bounded by max_dispatch_attempts
 		})
-		p.last = outcomeToken{Query: p.query, Attempt: r.Attempt, Passed: i + 1}
+		p.last = passed{Attempt: r.Attempt, Items: i + 1}
 	}
 	return true, nil
 }

@@ -109,9 +109,9 @@ func TestListOutcomes(t *testing.T) {
 			req  *centerv1.ListOutcomesRequest
 			want fault.Reason
 		}{
-			"another filter":      {w.eva, &centerv1.ListOutcomesRequest{TaskId: name, Code: "STALE", PageToken: first.GetNextPageToken()}, fault.InvalidArgument},
-			"another task":        {w.eva, &centerv1.ListOutcomesRequest{TaskId: protocol.FormatID(other), PageToken: first.GetNextPageToken()}, fault.InvalidArgument},
-			"no token":            {w.eva, &centerv1.ListOutcomesRequest{TaskId: name, PageToken: "x"}, fault.InvalidArgument},
+			"another filter":      {w.eva, &centerv1.ListOutcomesRequest{TaskId: name, Code: "STALE", PageToken: first.GetNextPageToken()}, fault.CursorInvalid},
+			"another task":        {w.eva, &centerv1.ListOutcomesRequest{TaskId: protocol.FormatID(other), PageToken: first.GetNextPageToken()}, fault.CursorInvalid},
+			"no token":            {w.eva, &centerv1.ListOutcomesRequest{TaskId: name, PageToken: "x"}, fault.CursorInvalid},
 			"page size":           {w.eva, &centerv1.ListOutcomesRequest{TaskId: name, PageSize: 501}, fault.InvalidArgument},
 			"attempt":             {w.eva, &centerv1.ListOutcomesRequest{TaskId: name, Attempt: -1}, fault.InvalidArgument},
 			"a tenant out of eye": {w.tom, &centerv1.ListOutcomesRequest{TaskId: name}, fault.TaskNotFound},

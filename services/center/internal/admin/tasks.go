@@ -10,6 +10,7 @@ import (
 	"lockstep.dev/services/center/internal/create"
 	"lockstep.dev/services/center/internal/store"
 	"lockstep.dev/services/center/internal/task"
+	"lockstep.dev/services/internal/cursor"
 )
 
 // CreateTask makes one task, or one for each effective subscription.
@@ -109,8 +110,8 @@ func (s *Server) ListTasks(ctx context.Context, req *centerv1.ListTasksRequest) 
 		}
 		page.States = append(page.States, state)
 	}
-	query := filter("tasks", page.Consumer, page.TenantID, page.CollectionID, page.States)
-	if err := query.resumeTasks(req.GetPageToken(), &page); err != nil {
+	list := cursor.Of("tasks", page.Consumer, page.TenantID, page.CollectionID, page.States)
+	if page.AfterTime, page.AfterID, err = cursor.ResumeMoment(list, req.GetPageToken()); err != nil {
 		return nil, err
 	}
 	tasks, err := s.Store.Tasks(ctx, page)
@@ -120,7 +121,7 @@ func (s *Server) ListTasks(ctx context.Context, req *centerv1.ListTasksRequest) 
 	answer := &centerv1.ListTasksResponse{}
 	if len(tasks) > size {
 		tasks = tasks[:size]
-		answer.NextPageToken = query.afterTask(tasks[size-1])
+		answer.NextPageToken = cursor.AfterMoment(list, tasks[size-1].CreatedAt, tasks[size-1].ID)
 	}
 	answer.Tasks, err = s.views(ctx, op, tasks)
 	return answer, err

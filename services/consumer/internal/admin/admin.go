@@ -8,8 +8,6 @@ package admin
 
 import (
 	"context"
-	"encoding/base64"
-	"fmt"
 	"strings"
 	"time"
 
@@ -25,15 +23,15 @@ import (
 	"lockstep.dev/services/consumer/internal/projection"
 	"lockstep.dev/services/consumer/internal/store"
 	"lockstep.dev/services/consumer/internal/work"
+	"lockstep.dev/services/internal/cursor"
 )
 
 const (
-	defaultPage  = 50
-	defaultRows  = 100
-	maxPage      = 500
-	maxReason    = 500
-	statePrefix  = "WORK_STATE_"
-	tokenDivider = "/"
+	defaultPage = 50
+	defaultRows = 100
+	maxPage     = 500
+	maxReason   = 500
+	statePrefix = "WORK_STATE_"
 )
 
 // Rules say who may call the methods.
@@ -84,8 +82,13 @@ func (s *Server) ListWork(ctx context.Context, req *consumerv1.ListWorkRequest) 
 		}
 		q.States = append(q.States, name)
 	}
-	if q.Before, q.BeforeID, err = parseToken(req.GetPageToken()); err != nil {
+	list := cursor.Of("work", q.TenantID, q.CollectionID, q.States)
+	last, err := cursor.Resume[cursor.Moment](list, req.GetPageToken())
+	if err != nil {
 		return nil, err
+	}
+	if last != nil {
+		q.Before, q.BeforeID = &last.At, last.ID
 	}
 	rows, err := s.Store.ListWork(ctx, q)
 	if err != nil {
@@ -94,7 +97,7 @@ func (s *Server) ListWork(ctx context.Context, req *consumerv1.ListWorkRequest) 
 	resp := &consumerv1.ListWorkResponse{}
 	if len(rows) > size {
 		rows = rows[:size]
-		resp.NextPageToken = formatToken(rows[size-1])
+		resp.NextPageToken = cursor.AfterMoment(list, rows[size-1].CreatedAt, rows[size-1].TaskID)
 	}
 	for _, w := range rows {
 		resp.Work = append(resp.Work, s.toProto(w, nil))
@@ -134,10 +137,9 @@ func (s *Server) ListOutcomes(ctx context.Context, req *consumerv1.ListOutcomesR
 		return nil, err
 	}
 	q := store.OutcomeQuery{Class: req.GetClass(), Outcome: req.GetOutcome(), Limit: size + 1}
-	if req.GetPageToken() != "" {
-		if q.After, err = protocol.ParseKey(req.GetPageToken()); err != nil {
-			return nil, fault.Wrap(err, fault.CursorInvalid, "the page token is no key")
-		}
+	list := cursor.Of("outcomes", w.TaskID, q.Class, q.Outcome)
+	if q.After, err = cursor.ResumeKey(list, req.GetPageToken()); err != nil {
+		return nil, err
 	}
 	rows, err := s.Store.ListOutcomes(ctx, w, q)
 	if err != nil {
@@ -146,7 +148,7 @@ func (s *Server) ListOutcomes(ctx context.Context, req *consumerv1.ListOutcomesR
 	resp := &consumerv1.ListOutcomesResponse{}
 	if len(rows) > size {
 		rows = rows[:size]
-		resp.NextPageToken = protocol.FormatKey(rows[size-1].Key)
+		resp.NextPageToken = cursor.AfterKey(list, rows[size-1].Key)
 	}
 	for i := range rows {
 		resp.Outcomes = append(resp.Outcomes, outcomeToProto(&rows[i]))
@@ -228,29 +230,6 @@ func pageSize(asked int32, fallback int) (int, error) {
 	default:
 		return int(asked), nil
 	}
-}
-
-// A page token is the last row's creation time and id.
-func formatToken(w *store.Work) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(w.CreatedAt.UTC().Format(time.RFC3339Nano) + tokenDivider + w.ID()))
-}
-
-func parseToken(token string) (*time.Time, [16]byte, error) {
-	var id [16]byte
-	if token == "" {
-		return nil, id, nil
-	}
-	text, err := base64.RawURLEncoding.DecodeString(token)
-	if err == nil {
-		var at time.Time
-		when, which, _ := strings.Cut(string(text), tokenDivider)
-		if at, err = time.Parse(time.RFC3339Nano, when); err == nil {
-			if id, err = protocol.ParseID(which); err == nil {
-				return &at, id, nil
-			}
-		}
-	}
-	return nil, id, fault.Wrap(fmt.Errorf("page token: %w", err), fault.CursorInvalid, "the page token is not one of this list")
 }
 
 func (s *Server) toProto(w *store.Work, counts []protocol.ClassCount) *consumerv1.Work {

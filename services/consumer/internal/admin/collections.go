@@ -2,8 +2,6 @@ package admin
 
 import (
 	"context"
-	"encoding/base64"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -11,6 +9,7 @@ import (
 	"lockstep.dev/pkg/protocol"
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
 	"lockstep.dev/services/consumer/internal/store"
+	"lockstep.dev/services/internal/cursor"
 )
 
 // ListCollections lists what ever had work, by tenant and collection.
@@ -26,9 +25,14 @@ func (s *Server) ListCollections(ctx context.Context, req *consumerv1.ListCollec
 	if err != nil {
 		return nil, err
 	}
-	q := store.CollectionQuery{TenantID: req.GetTenantId(), CollectionID: req.GetCollectionId(), Tenants: operator.Tenants, Limit: size + 1}
-	if q.After, err = parseScope(req.GetPageToken()); err != nil {
+	q := store.CollectionQuery{TenantID: req.GetTenantId(), CollectionID: req.GetCollectionId(), Tenants: operator.Tenants, After: store.FirstScope, Limit: size + 1}
+	list := cursor.Of("collections", q.TenantID, q.CollectionID)
+	last, err := cursor.Resume[store.Scope](list, req.GetPageToken())
+	if err != nil {
 		return nil, err
+	}
+	if last != nil && isText(last.CollectionID) {
+		q.After = *last
 	}
 	rows, err := s.Store.ListCollections(ctx, q)
 	if err != nil {
@@ -37,7 +41,7 @@ func (s *Server) ListCollections(ctx context.Context, req *consumerv1.ListCollec
 	answer := &consumerv1.ListCollectionsResponse{}
 	if len(rows) > size {
 		rows = rows[:size]
-		answer.NextPageToken = formatScope(rows[size-1].TenantID, rows[size-1].CollectionID)
+		answer.NextPageToken = cursor.After(list, store.Scope{TenantID: rows[size-1].TenantID, CollectionID: rows[size-1].CollectionID})
 	}
 	for i := range rows {
 		row := &rows[i]
@@ -51,24 +55,6 @@ func (s *Server) ListCollections(ctx context.Context, req *consumerv1.ListCollec
 		answer.Collections = append(answer.Collections, shown)
 	}
 	return answer, nil
-}
-
-// A page token is the last tenant and collection.
-func formatScope(tenant int64, collection string) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(tenant, 10) + tokenDivider + collection))
-}
-
-func parseScope(token string) (store.Scope, error) {
-	if token == "" {
-		return store.FirstScope, nil
-	}
-	if text, err := base64.RawURLEncoding.DecodeString(token); err == nil {
-		tenant, collection, found := strings.Cut(string(text), tokenDivider)
-		if id, err := strconv.ParseInt(tenant, 10, 64); err == nil && found && isText(collection) {
-			return store.Scope{TenantID: id, CollectionID: collection}, nil
-		}
-	}
-	return store.Scope{}, fault.New(fault.CursorInvalid, "the page token is not one of this list")
 }
 
 // isText tells what a column of type text can hold.

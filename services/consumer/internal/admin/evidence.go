@@ -11,6 +11,7 @@ import (
 	evidencev1 "lockstep.dev/proto/lockstep/evidence/v1"
 	"lockstep.dev/services/consumer/internal/store"
 	"lockstep.dev/services/consumer/internal/work"
+	"lockstep.dev/services/internal/cursor"
 )
 
 const (
@@ -31,12 +32,14 @@ func (s *Server) ListEvidence(ctx context.Context, req *consumerv1.ListEvidenceR
 	}
 	page := store.EvidencePage{Limit: size, MaxBytes: maxWordBytes}
 	answer := &consumerv1.ListEvidenceResponse{}
+	list := cursor.Of("evidence", w.TaskID)
+	if page.After, err = cursor.ResumeKey(list, req.GetPageToken()); err != nil {
+		return nil, err
+	}
 	if req.GetPageToken() == "" {
 		if err := s.firstWords(ctx, w, answer); err != nil {
 			return nil, err
 		}
-	} else if page.After, err = protocol.ParseKey(req.GetPageToken()); err != nil {
-		return nil, fault.Wrap(err, fault.CursorInvalid, "the page token is no key")
 	}
 	words, more, err := s.Store.Evidence(ctx, w, page)
 	if err != nil {
@@ -50,7 +53,7 @@ func (s *Server) ListEvidence(ctx context.Context, req *consumerv1.ListEvidenceR
 		answer.Words = append(answer.Words, &consumerv1.ListEvidenceResponse_Word{Key: protocol.FormatKey(word.Key), Outcome: string(word.Outcome), Word: env})
 	}
 	if more {
-		answer.NextPageToken = protocol.FormatKey(words[len(words)-1].Key)
+		answer.NextPageToken = cursor.AfterKey(list, words[len(words)-1].Key)
 	}
 	return answer, nil
 }

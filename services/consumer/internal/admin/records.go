@@ -13,6 +13,7 @@ import (
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
 	"lockstep.dev/services/consumer/internal/projection"
 	"lockstep.dev/services/consumer/internal/store"
+	"lockstep.dev/services/internal/cursor"
 )
 
 // maxCollection bounds a collection's name.
@@ -80,13 +81,14 @@ func (s *Server) ListRetired(ctx context.Context, req *consumerv1.ListRetiredReq
 	if err != nil {
 		return nil, err
 	}
+	list := cursor.Of("retired", r.at.TenantID, r.at.CollectionID)
+	last, err := cursor.ResumeKey(list, req.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
 	var after *string
-	if req.GetPageToken() != "" {
-		raw, err := protocol.ParseKey(req.GetPageToken())
-		if err != nil {
-			return nil, fault.Wrap(err, fault.CursorInvalid, "the page token is no key")
-		}
-		after = &raw
+	if last != "" {
+		after = &last
 	}
 	rows, err := s.Projection.RetiredRows(ctx, r.at, after, size+1)
 	if err != nil {
@@ -95,7 +97,7 @@ func (s *Server) ListRetired(ctx context.Context, req *consumerv1.ListRetiredReq
 	answer := &consumerv1.ListRetiredResponse{}
 	if len(rows) > size {
 		rows = rows[:size]
-		answer.NextPageToken = protocol.FormatKey(rows[size-1].Key)
+		answer.NextPageToken = cursor.AfterKey(list, rows[size-1].Key)
 	}
 	keys := make([]string, len(rows))
 	for i := range rows {
@@ -149,6 +151,12 @@ func (s *Server) RestoreRetired(ctx context.Context, req *consumerv1.RestoreReti
 	return &consumerv1.RestoreRetiredResponse{}, nil
 }
 
+// quarantined is a place in the list: of the records by key, and of one by task.
+type quarantined struct {
+	Key    string
+	TaskID [16]byte
+}
+
 // ListQuarantined lists what tasks could not repair, in key order.
 func (s *Server) ListQuarantined(ctx context.Context, req *consumerv1.ListQuarantinedRequest) (*consumerv1.ListQuarantinedResponse, error) {
 	r, err := asked(ctx, req.GetTenantId(), req.GetCollectionId(), nil, "")
@@ -160,8 +168,16 @@ func (s *Server) ListQuarantined(ctx context.Context, req *consumerv1.ListQuaran
 		return nil, err
 	}
 	q := store.QuarantineQuery{TenantID: r.at.TenantID, CollectionID: r.at.CollectionID, Limit: size + 1}
-	if q.AfterKey, q.AfterTask, err = parsePair(req.GetPageToken()); err != nil {
+	list := cursor.Of("quarantined", q.TenantID, q.CollectionID)
+	after, err := cursor.Resume[quarantined](list, req.GetPageToken())
+	if err != nil {
 		return nil, err
+	}
+	if after != nil {
+		if q.AfterKey, err = protocol.ParseKey(after.Key); err != nil {
+			return nil, cursor.Invalid()
+		}
+		q.AfterTask = after.TaskID
 	}
 	rows, err := s.Store.ListQuarantined(ctx, q)
 	if err != nil {
@@ -170,8 +186,7 @@ func (s *Server) ListQuarantined(ctx context.Context, req *consumerv1.ListQuaran
 	answer := &consumerv1.ListQuarantinedResponse{}
 	if len(rows) > size {
 		rows = rows[:size]
-		last := rows[size-1]
-		answer.NextPageToken = protocol.FormatKey(last.Key) + protocol.FormatID(last.TaskID)
+		answer.NextPageToken = cursor.After(list, quarantined{Key: protocol.FormatKey(rows[size-1].Key), TaskID: rows[size-1].TaskID})
 	}
 	for i := range rows {
 		answer.Records = append(answer.Records, &consumerv1.QuarantinedRecord{
@@ -179,22 +194,6 @@ func (s *Server) ListQuarantined(ctx context.Context, req *consumerv1.ListQuaran
 		})
 	}
 	return answer, nil
-}
-
-// parsePair reads a page token that is a key and a task id, in that order.
-func parsePair(token string) (key string, id [16]byte, err error) {
-	if token == "" {
-		return "", id, nil
-	}
-	const half = 32
-	if len(token) == 2*half {
-		if key, err = protocol.ParseKey(token[:half]); err == nil {
-			if id, err = protocol.ParseID(token[half:]); err == nil {
-				return key, id, nil
-			}
-		}
-	}
-	return "", id, fault.New(fault.CursorInvalid, "the page token is not one of this list")
 }
 
 // RetryQuarantined takes a record off the list until a task finds it again.

@@ -2,7 +2,6 @@ package bills
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lockstep.dev/pkg/fault"
+	"lockstep.dev/services/internal/cursor"
 )
 
 const (
@@ -105,21 +105,17 @@ type StationBills struct {
 // List reads a page of bills, by month, station and id, all descending. The
 // token of the next page is empty at the end. size 0 is 50; the most is 500.
 func (r *Reader) List(ctx context.Context, f Filter, size int, token string) ([]Bill, string, error) {
-	var after *[3]int64
-	if token != "" {
-		var place [3]int64
-		if err := readToken(token, "%d.%d.%d", &place[0], &place[1], &place[2]); err != nil {
-			return nil, "", err
-		}
-		after = &place
+	list := cursor.Of("bills", f)
+	after, err := cursor.Resume[[3]int64](list, token)
+	if err != nil {
+		return nil, "", err
 	}
 	size = pageSize(size)
 	bills, err := r.page(ctx, f, size, after)
 	if err != nil || len(bills) < size {
 		return bills, "", err
 	}
-	last := bills[len(bills)-1].place()
-	return bills, writeToken("%d.%d.%d", last[0], last[1], last[2]), nil
+	return bills, cursor.After(list, bills[len(bills)-1].place()), nil
 }
 
 // place is a bill's in the list's order.
@@ -151,12 +147,13 @@ func (r *Reader) Stations(ctx context.Context, f Filter, size int, token string)
 	if err != nil {
 		return nil, "", err
 	}
-	if token != "" {
-		var after int64
-		if err := readToken(token, "%d", &after); err != nil {
-			return nil, "", err
-		}
-		where.add("station_id > %s", after)
+	list := cursor.Of("stations", f)
+	after, err := cursor.Resume[int64](list, token)
+	if err != nil {
+		return nil, "", err
+	}
+	if after != nil {
+		where.add("station_id > %s", *after)
 	}
 	size = pageSize(size)
 	rows, err := r.pool.Query(ctx, `WITH placed AS (
@@ -177,7 +174,7 @@ func (r *Reader) Stations(ctx context.Context, f Filter, size int, token string)
 	if len(stations) < size {
 		return stations, "", nil
 	}
-	return stations, writeToken("%d", stations[len(stations)-1].StationID), nil
+	return stations, cursor.After(list, stations[len(stations)-1].StationID), nil
 }
 
 // conditions are SQL with numbered arguments.
@@ -275,19 +272,4 @@ func pageSize(size int) int {
 		return defaultPage
 	}
 	return min(size, maxPage)
-}
-
-func writeToken(format string, place ...any) string {
-	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, format, place...))
-}
-
-func readToken(token, format string, place ...any) error {
-	text, err := base64.RawURLEncoding.DecodeString(token)
-	if err == nil {
-		_, err = fmt.Sscanf(string(text)+"\n", format+"\n", place...)
-	}
-	if err != nil {
-		return fault.New(fault.CursorInvalid, "the page token is none of this list's")
-	}
-	return nil
 }

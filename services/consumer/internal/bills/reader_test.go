@@ -140,11 +140,27 @@ func TestBadFiltersAndTokensAreRefused(t *testing.T) {
 			expectReason(t, r.Export(t.Context(), f, func(string) error { return nil }), fault.InvalidArgument)
 		})
 	}
-	for _, token := range []string{"x", "!", writeToken("%d.%d", 1, 2), writeToken("%d.%d.%d.%d", 1, 2, 3, 4), writeToken("%s", "a.b.c")} {
+	_, bills, err := r.List(t.Context(), Filter{}, 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, stations, err := r.Stations(t.Context(), Filter{}, 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range []string{"x", "!", stations} {
 		_, _, err := r.List(t.Context(), Filter{}, 0, token)
 		expectReason(t, err, fault.CursorInvalid)
 	}
-	_, _, err := r.Stations(t.Context(), Filter{}, 0, writeToken("%d.%d.%d", 1, 2, 3))
+	for filter, token := range map[string]string{"the list of bills": bills, "another filter": stations} {
+		f := Filter{}
+		if filter == "another filter" {
+			f.Anomalous = true
+		}
+		_, _, err = r.Stations(t.Context(), f, 0, token)
+		expectReason(t, err, fault.CursorInvalid)
+	}
+	_, _, err = r.List(t.Context(), Filter{StationIDs: []int64{1}}, 0, bills)
 	expectReason(t, err, fault.CursorInvalid)
 }
 

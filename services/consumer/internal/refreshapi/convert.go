@@ -1,10 +1,6 @@
 package refreshapi
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
@@ -58,42 +54,6 @@ func pageSize(asked int32, fallback int) (int, error) {
 	default:
 		return int(asked), nil
 	}
-}
-
-// A page token goes on with the list it came from, and with no other.
-type pageToken[P any] struct {
-	Query string `json:"q"`
-	After P      `json:"a"`
-}
-
-// digest tells one list's filter from another's.
-func digest(filter any) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%+q", fmt.Sprintf("%+v", filter)))
-	return base64.RawURLEncoding.EncodeToString(sum[:9])
-}
-
-func token[P any](query string, after P) string {
-	text, err := json.Marshal(pageToken[P]{Query: query, After: after})
-	if err != nil {
-		panic(fmt.Sprintf("a page token has only plain fields: %v", err))
-	}
-	return base64.RawURLEncoding.EncodeToString(text)
-}
-
-// maxToken bounds what is decoded; a real one is below it.
-const maxToken = 1 << 10
-
-// resume reads a token; nil for none.
-func resume[P any](query, text string) (*P, error) {
-	if text == "" {
-		return nil, nil
-	}
-	var t pageToken[P]
-	raw, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(text) > maxToken || json.Unmarshal(raw, &t) != nil || t.Query != query {
-		return nil, fault.New(fault.CursorInvalid, "the page token is not one of this list").WithField("page_token", "comes from the answer before, to the same request")
-	}
-	return &t.After, nil
 }
 
 func stamp(t *time.Time) *timestamppb.Timestamp {

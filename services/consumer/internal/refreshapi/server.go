@@ -19,6 +19,7 @@ import (
 	"lockstep.dev/services/consumer/internal/bills"
 	"lockstep.dev/services/consumer/internal/refresh"
 	"lockstep.dev/services/consumer/internal/scores"
+	"lockstep.dev/services/internal/cursor"
 )
 
 const (
@@ -123,8 +124,8 @@ func (s *Server) ListTasks(ctx context.Context, req *consumerv1.ListTasksRequest
 		}
 		filter.States = append(filter.States, word)
 	}
-	query := digest(filter)
-	after, err := resume[refresh.Position](query, req.GetPageToken())
+	list := cursor.Of("tasks", filter)
+	after, err := cursor.Resume[refresh.Position](list, req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +137,7 @@ func (s *Server) ListTasks(ctx context.Context, req *consumerv1.ListTasksRequest
 	if len(tasks) > size {
 		tasks = tasks[:size]
 		last := tasks[size-1]
-		answer.NextPageToken = token(query, refresh.Position{CreatedAt: last.CreatedAt, TaskID: last.TaskID})
+		answer.NextPageToken = cursor.After(list, refresh.Position{CreatedAt: last.CreatedAt, TaskID: last.TaskID})
 	}
 	for i := range tasks {
 		answer.Tasks = append(answer.Tasks, s.taskToProto(&tasks[i]))
@@ -189,8 +190,8 @@ func (s *Server) ListScopes(ctx context.Context, req *consumerv1.ListScopesReque
 		states = append(states, word)
 	}
 	// A newer generation has another order: the token does not go on with it.
-	query := digest([]any{d.TaskID, d.RunningGeneration, states})
-	after, err := resume[int64](query, req.GetPageToken())
+	list := cursor.Of("scopes", d.TaskID, d.RunningGeneration, states)
+	after, err := cursor.Resume[int64](list, req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +206,7 @@ func (s *Server) ListScopes(ctx context.Context, req *consumerv1.ListScopesReque
 	answer := &consumerv1.ListScopesResponse{}
 	if len(rows) > size {
 		rows = rows[:size]
-		answer.NextPageToken = token(query, rows[size-1].Position)
+		answer.NextPageToken = cursor.After(list, rows[size-1].Position)
 	}
 	for i := range rows {
 		answer.Scopes = append(answer.Scopes, scopeToProto(&rows[i]))
