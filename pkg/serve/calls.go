@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
@@ -91,7 +92,7 @@ func (c *calls) watchUnary(ctx context.Context, request any, info *grpc.UnarySer
 	start := c.now()
 	ctx, caller := identity.Record(ctx)
 	response, err := handler(ctx, request)
-	c.answered(info.FullMethod, caller(), c.now().Sub(start), err)
+	c.answered(ctx, info.FullMethod, caller(), c.now().Sub(start), err)
 	return response, err
 }
 
@@ -99,7 +100,7 @@ func (c *calls) watchStream(srv any, stream grpc.ServerStream, info *grpc.Stream
 	start := c.now()
 	ctx, caller := identity.Record(stream.Context())
 	err := handler(srv, &streamWith{ServerStream: stream, ctx: ctx})
-	c.answered(info.FullMethod, caller(), c.now().Sub(start), err)
+	c.answered(ctx, info.FullMethod, caller(), c.now().Sub(start), err)
 	return err
 }
 
@@ -111,18 +112,21 @@ type streamWith struct {
 
 func (s *streamWith) Context() context.Context { return s.ctx }
 
-// answered logs what people did and what was refused; the services' many calls
-// that went well are counted, and logged for debugging only. No body is logged.
-func (c *calls) answered(method, caller string, took time.Duration, err error) {
+// answered logs what people did and what was refused; the many calls that went
+// well of services, and of consoles by themselves, are counted, and logged for
+// debugging only. No body is logged.
+func (c *calls) answered(ctx context.Context, method, caller string, took time.Duration, err error) {
 	code, reason := status.Code(err).String(), string(fault.ReasonOf(err))
 	if c.refused != nil && reason != "" {
 		c.refused(caller, method, fault.Reason(reason))
 	}
 	c.total.WithLabelValues(method, code, reason).Inc()
 	c.seconds.WithLabelValues(method).Observe(took.Seconds())
-	level := zap.DebugLevel
-	if err != nil || strings.HasPrefix(caller, "operator:") {
-		level = zap.InfoLevel
+	level := zap.InfoLevel
+	switch {
+	case unasked(ctx) && (err == nil || status.Code(err) == codes.Canceled), // its reader is gone
+		err == nil && !strings.HasPrefix(caller, "operator:"):
+		level = zap.DebugLevel
 	}
 	c.log.Log(level, "call", zap.String("method", method), zap.String("caller", caller),
 		zap.String("code", code), zap.String("reason", reason), zap.Duration("took", took))

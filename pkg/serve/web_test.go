@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -24,6 +25,10 @@ func web(ctx context.Context, conn *grpc.ClientConn) (http.Handler, error) {
 		_, err := admin.GetTask(metadata.AppendToOutgoingContext(r.Context(), identity.OperatorTokenKey, r.Header.Get("Test-Token")), &centerv1.GetTaskRequest{TaskId: "t1"})
 		w.Header().Set("Content-Security-Policy", "default-src 'self'")
 		_, _ = io.WriteString(w, "called: "+string(fault.ReasonOf(err)))
+	})
+	mux.HandleFunc("/console/live/{task}", func(_ http.ResponseWriter, r *http.Request) {
+		ctx := Unasked(metadata.AppendToOutgoingContext(r.Context(), identity.OperatorTokenKey, annsToken))
+		_, _ = admin.GetTask(ctx, &centerv1.GetTaskRequest{TaskId: r.PathValue("task")}) // the log says how it went
 	})
 	mux.HandleFunc("/console/stream", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "begun\n")
@@ -52,6 +57,41 @@ func TestAConsoleIsServedAndCallsAsItsReader(t *testing.T) {
 	}
 	if got := w.call(t, "GET", "/v1/tasks/t1", "", bearerHeader()); got.status != http.StatusOK {
 		t.Errorf("REST beside it: %v", got)
+	}
+}
+
+// TestWhatAConsoleAsksByItselfIsNotLoggedAsSomebodysDeed: but its refusals are,
+// and nobody outside can keep a call out of the log.
+func TestWhatAConsoleAsksByItselfIsNotLoggedAsSomebodysDeed(t *testing.T) {
+	w := setup(t, func(_ *Config, parts *Parts) { parts.Web = web })
+	logged := func() (lines string) {
+		for _, entry := range w.logs.TakeAll() {
+			if entry.Message == "call" {
+				lines += fmt.Sprint(entry.Level, " ", entry.ContextMap()["code"], ";")
+			}
+		}
+		return lines
+	}
+	for _, test := range []struct{ name, path, want string }{
+		{"a page that is looked at", "/console/", "info OK;"},
+		{"a page that is kept current", "/console/live/t1", "debug OK;"},
+		{"a page that can't be kept current", "/console/live/gone", "info NotFound;"},
+	} {
+		w.logs.TakeAll()
+		w.call(t, "GET", test.path, "", http.Header{"Test-Token": {annsToken}})
+		if got := logged(); got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+	w.call(t, "GET", "/v1/tasks/t1", "", http.Header{"Authorization": {"Bearer " + annsToken}, "Grpc-Metadata-Lockstep-Unasked": {"yes"}, "Lockstep-Unasked": {"yes"}})
+	if got := logged(); got != "info OK;" {
+		t.Errorf("REST: %q", got)
+	}
+	if _, err := centerv1.NewAdminServiceClient(w.dial(t)).GetTask(Unasked(ann(t.Context())), &centerv1.GetTaskRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := logged(); got != "info OK;" {
+		t.Errorf("gRPC: %q", got)
 	}
 }
 

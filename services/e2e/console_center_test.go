@@ -84,6 +84,7 @@ func TestCenterConsole(t *testing.T) {
 	d.readsARecordAndTheAuditLog()
 	d.worksWithoutScriptAndByKeyboard()
 	d.runsNoForeignScriptOrStyle()
+	d.logsNoLineForALivePage()
 	d.everyReadWritesNothing()
 	d.staysWithinItsRoleAndTenants()
 	d.stopsAtOnce()
@@ -338,6 +339,20 @@ func (d *desk) runsNoForeignScriptOrStyle() {
 		d.t.Errorf("an inline style made the position %s", style)
 	}
 	d.tab.Troubles()
+}
+
+// logsNoLineForALivePage: what an open page asks by itself is nobody's deed.
+func (d *desk) logsNoLineForALivePage() {
+	d.tab.Go("/console/")
+	d.tab.AwaitLive()
+	before := len(d.read(d.file("center.log")))
+	logged := func() string { return d.read(d.file("center.log"))[before:] }
+	d.await("the page is read again twice", func() bool { return strings.Count(logged(), "AdminService/ListCollections") >= 2 })
+	for line := range strings.Lines(logged()) {
+		if strings.Contains(line, `"msg":"call"`) && strings.Contains(line, `"caller":"operator:tester"`) && !strings.Contains(line, `"level":"debug"`) {
+			d.t.Errorf("a page that stands open makes the log say %s", line)
+		}
+	}
 }
 
 // everyReadWritesNothing opens every page and form, live parts included.

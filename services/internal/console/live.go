@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"lockstep.dev/pkg/serve"
 )
 
 const (
@@ -66,7 +68,7 @@ func (c *Console) stream(p Page, tmpl *template.Template) http.HandlerFunc {
 			return
 		}
 		defer giveBack()
-		ctx, cancel := context.WithTimeout(as(request.Context(), token), streamAge)
+		ctx, cancel := context.WithTimeout(serve.Unasked(as(request.Context(), token)), streamAge)
 		defer cancel()
 		s := &stream{
 			console: c, page: p, tmpl: tmpl, request: &Request{HTTP: request, token: token},

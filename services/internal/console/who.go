@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"lockstep.dev/pkg/identity"
+	"lockstep.dev/pkg/serve"
 	operatorv1 "lockstep.dev/proto/lockstep/operator/v1"
 	"lockstep.dev/services/internal/whoami"
 )
@@ -24,7 +25,7 @@ type Who struct {
 func (c *Console) whoIs(ctx context.Context) (Who, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	told, err := c.Operator(ctx)
+	told, err := c.Operator(serve.Unasked(ctx))
 	if err != nil {
 		return Who{}, err
 	}
