@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs deploy/compose.yaml for real: builds the images, starts everything, shows the demo over it, kills a service in
-# mid-run, cuts a network, and checks that each task ends as if nothing had happened. Takes everything away again.
+# Runs deploy/compose.yaml for real: builds the images, starts everything, shows the demo over it, kills each service and
+# a database in mid-run, cuts the network, and checks that each task ends as if nothing had happened: every damaged row
+# mended, once. Takes everything away again.
 #
 # It needs a Docker engine with compose. As root on Debian, where none runs, it installs Debian's and starts an engine of
 # its own in .cache/docker for as long as it lasts. Elsewhere it says that it is skipped, and exits with 0. Images that
@@ -13,8 +14,10 @@ cd "$(dirname "$0")/.."
 readonly work=$PWD/.cache/compose-test
 readonly project=lockstep-test
 readonly go_image=golang:1.26-bookworm postgres_image=postgres:17-bookworm
+# What a task has to mend, and how fast it may: it takes 20 seconds, so that a kill is in its middle.
+readonly damaged=400 rate=20
 
-say() { printf '== %s\n' "$*"; }
+say() { printf '== %s (%d s)\n' "$*" "$SECONDS"; }
 skip() {
 	printf 'compose-test: SKIPPED: %s\n' "$*" >&2
 	exit 0
@@ -94,9 +97,9 @@ merged_usr() { for link in bin sbin lib lib64; do [ ! -L "/$link" ] || echo "$li
 standin_go() {
 	local goroot modules=$work/modules
 	goroot=$(go env GOROOT)
-	# What the services need of the module cache, for a build without a network.
-	(cd services && GOMODCACHE=$modules GOFLAGS=-modcacherw GOSUMDB=off \
-		GOPROXY="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)" go mod download)
+	# The modules that the programs are built from, for a build without a network.
+	(cd services && CGO_ENABLED=0 GOMODCACHE=$modules GOFLAGS=-modcacherw GOSUMDB=off \
+		GOPROXY="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)" go list -deps ./center ./consumer ./lockstep >/dev/null)
 	{
 		merged_usr
 		closure "$(command -v bash)" "$(command -v cp)" "$(command -v mkdir)" "$(command -v dash)"
@@ -107,6 +110,7 @@ standin_go() {
 	mkdir -p -m 1777 "$work/tmp"
 	tar -C / -c -T "$work/go.files" -C "$work" sh tmp -C "$modules/cache" download --transform 's,^sh$,usr/bin/sh,;s,^download,standin/proxy,' |
 		docker import -c "ENV PATH=$goroot/bin:/usr/bin:/bin" -c 'ENV GOPATH=/go' -c 'ENV GOPROXY=file:///standin/proxy' -c 'ENV GOSUMDB=off' - "$1" >/dev/null
+	rm -rf "$modules"
 }
 
 # A PostgreSQL image that does what the official one is asked for here: a data folder made at the first start, by the
@@ -137,6 +141,10 @@ fi
 exec postgres -D "$PGDATA" -c listen_addresses='*' -c unix_socket_directories=/run/postgresql
 SCRIPT
 	chmod 755 "$root/entrypoint"
+	# Mounts in the place of these have their modes, from the second start on.
+	mkdir -p "$root/run/postgresql" "$root/tmp"
+	chmod 3777 "$root/run/postgresql"
+	chmod 1777 "$root/tmp"
 	printf 'root:x:0:0::/root:/bin/bash\npostgres:x:999:999::/var/lib/postgresql:/bin/bash\n' >"$root/passwd"
 	printf 'root:x:0:\npostgres:x:999:\n' >"$root/group"
 	local programs=() name
@@ -149,13 +157,14 @@ SCRIPT
 		echo usr/share/zoneinfo
 	} | sort -u >"$work/postgres.files"
 	ln -sf dash "$work/sh"
-	tar -C / -c -T "$work/postgres.files" -C "$root" entrypoint passwd group -C "$work" sh \
+	tar -C / -c -T "$work/postgres.files" -C "$root" entrypoint passwd group run tmp -C "$work" sh \
 		--transform 's,^\(passwd\|group\)$,etc/\1,;s,^sh$,usr/bin/sh,' |
 		docker import -c "ENV PATH=$bin:/usr/bin:/bin" -c 'ENV PGDATA=/var/lib/postgresql/data' -c 'ENTRYPOINT ["/entrypoint"]' - "$1" >/dev/null
 }
 
 build_images() {
-	local from=$go_image target
+	local from=$go_image target version
+	version=$(git describe --tags --always --dirty 2>/dev/null || echo dev)
 	have "$go_image" || {
 		from=lockstep-standin-go
 		docker image inspect "$from" >/dev/null 2>&1 || { say "$go_image cannot be pulled: a stand-in from this machine's Go" && standin_go "$from"; }
@@ -167,7 +176,7 @@ build_images() {
 	}
 	for target in center consumer lockstep; do
 		say "building the image of $target"
-		DOCKER_BUILDKIT=1 docker build -q -f deploy/Dockerfile --build-arg GO_IMAGE="$from" --build-arg VERSION="$(git describe --tags --always --dirty 2>/dev/null || echo dev)" \
+		DOCKER_BUILDKIT=1 docker build -q -f deploy/Dockerfile --build-arg GO_IMAGE="$from" --build-arg VERSION="$version" \
 			--target "$target" -t "$project-$target" . >/dev/null
 	done
 	export LOCKSTEP_CENTER_IMAGE=$project-center LOCKSTEP_CONSUMER_IMAGE=$project-consumer LOCKSTEP_IMAGE=$project-lockstep
@@ -180,31 +189,20 @@ up() { LOCKSTEP_PROJECT=$project COMPOSE="${compose[*]}" tools/compose.sh up; }
 down() { LOCKSTEP_PROJECT=$project COMPOSE="${compose[*]}" tools/compose.sh down; }
 container() { docker ps -aq --filter "label=com.docker.compose.project=$project" --filter "label=com.docker.compose.service=$1"; }
 health() { docker inspect -f '{{.State.Health.Status}}' "$(container "$1")"; }
+starts() { docker inspect -f '{{.State.StartedAt}}' "$(container "$1")"; }
 lockstep() { .bin/lockstep "$@"; }
 
 # await SECONDS WHAT COMMAND...: until it succeeds.
 await() {
-	local seconds=$1 what=$2
+	local end=$((SECONDS + $1)) what=$2 seconds=$1
 	shift 2
-	for _ in $(seq "$((seconds * 5))"); do
+	while [ "$SECONDS" -lt "$end" ]; do
 		"$@" >/dev/null 2>&1 && return
 		sleep 0.2
 	done
-	"${compose[@]}" -p "$project" -f deploy/compose.yaml logs --tail 20 center consumer >&2 || true
 	fail "$what did not happen within $seconds s"
 }
 is_health() { [ "$(health "$1")" = "$2" ]; }
-
-# reconcile prints the id of a new task of the largest form.
-reconcile() { lockstep task create --consumer demo-hall --tenant 101 --collection course-feedback --json | sed -n 's/^ *"taskId": "\([^"]*\)".*/\1/p' | head -n 1; }
-state() { lockstep task show "$1" --json | sed -n 's/^ *"state": "TASK_STATE_\([^"]*\)".*/\1/p' | head -n 1; }
-is_running() { [[ $(state "$1") != QUEUED ]]; }
-has_ended() { [[ $(state "$1") =~ ^(COMPLETED|PARTIAL|FAILED|CANCELLED)$ ]]; }
-# The demo leaves rows of this form open on purpose, so that PARTIAL is its right end.
-ends_well() {
-	await 120 "the end of task $1" has_ended "$1"
-	[ "$(state "$1")" = PARTIAL ] || fail "task $1 ended $(state "$1"), want PARTIAL"
-}
 
 sql() { docker exec -i "$(container "$1-db")" psql -X -A -t -h /run/postgresql -U postgres -d "$1" -c "$2"; }
 # denied DATABASE SQL WHAT: the database refuses it for want of a right.
@@ -213,7 +211,62 @@ denied() {
 	out=$(sql "$1" "$2" 2>&1) && fail "$3"
 	[[ $out == *"permission denied"* ]] || fail "$3: $out"
 }
-damage() { sql consumer "UPDATE hall.answer_projection SET \"values\" = '{\"broken\": 1}', content_hash = sha256('broken') WHERE tenant_id = 101 AND form_id = 'course-feedback' AND retired_at IS NULL AND answer_id IN (SELECT answer_id FROM hall.answer_projection WHERE tenant_id = 101 AND form_id = 'course-feedback' AND retired_at IS NULL AND link_state IS NOT NULL ORDER BY answer_id LIMIT 300)" >/dev/null; }
+
+## Tasks
+
+# Rows of the largest form that both sides hold, that the demo left equal, and that have a revision: without one none is mended.
+readonly rows="tenant_id = 101 AND form_id = 'course-feedback' AND retired_at IS NULL AND revision > 0 AND NOT EXISTS (
+	SELECT FROM lockstep.outcome o WHERE o.tenant_id = 101 AND o.record_key = uuid_send(p.answer_id) AND o.outcome <> 'REPAIRED')"
+broken() { sql consumer "SELECT count(*) FROM hall.answer_projection WHERE \"values\" ? 'broken'"; }
+# writes: how often the rows of the form were written.
+writes() { sql consumer "SELECT sum(projection_version) FROM hall.answer_projection WHERE tenant_id = 101 AND form_id = 'course-feedback'"; }
+state() { lockstep task show "$1" --json | sed -n 's/^ *"state": "TASK_STATE_\([^"]*\)".*/\1/p' | head -n 1; }
+has_ended() { [[ $(state "$1") =~ ^(COMPLETED|PARTIAL|FAILED|CANCELLED)$ ]]; }
+attempted() { [ "$(lockstep task show "$1" --json | sed -n 's/^ *"attempt": \([0-9]*\).*/\1/p' | head -n 1)" -ge 1 ]; }
+
+# damage breaks rows; reconcile makes a task that mends them.
+task='' written=''
+damage() {
+	sql consumer "UPDATE hall.answer_projection SET \"values\" = '{\"broken\": 1}', content_hash = sha256('broken') WHERE answer_id IN (
+		SELECT answer_id FROM hall.answer_projection p WHERE $rows ORDER BY answer_id LIMIT $damaged)" >/dev/null
+	[ "$(broken)" = "$damaged" ] || fail "$(broken) rows are damaged, want $damaged"
+	written=$(writes)
+}
+reconcile() {
+	task=$(lockstep task create --consumer demo-hall --tenant 101 --collection course-feedback --json | sed -n 's/^ *"taskId": "\([^"]*\)".*/\1/p' | head -n 1)
+	[ -n "$task" ] || fail "no task was made"
+}
+# in_mid_run waits until the task has mended some rows, and wants others to be left. The waiting is the database's: to ask it
+# anew from outside takes too long on a busy machine.
+in_mid_run() {
+	local left
+	left=$(sql consumer "DO \$\$ BEGIN
+		FOR i IN 1..600 LOOP
+			EXIT WHEN (SELECT count(*) FROM hall.answer_projection WHERE \"values\" ? 'broken') < $damaged;
+			PERFORM pg_sleep(0.1);
+		END LOOP; END \$\$; SELECT count(*) FROM hall.answer_projection WHERE \"values\" ? 'broken'" | tail -n 1)
+	[ "$left" -lt "$damaged" ] || fail "task $task mended nothing in a minute"
+	[ "$left" -gt 0 ] || fail "task $task is over: that is no mid-run"
+	say "  $((damaged - left)) of $damaged rows are mended"
+}
+# outlived SERVICE: the task ended after the service's newest start.
+outlived() {
+	[ "$(sql center "SELECT ended_at > '$(starts "$1")' FROM lockstep.task WHERE task_id = '$task'")" = t ] ||
+		fail "task $task ended before the $1 was there again"
+}
+# ends_well: the task ends as if nothing had happened.
+ends_well() {
+	await 120 "the end of task $task" has_ended "$task"
+	# The demo leaves rows of this form open on purpose, so that PARTIAL is its right end.
+	[ "$(state "$task")" = PARTIAL ] || fail "task $task ended $(state "$task"), want PARTIAL"
+	[ "$(broken)" = 0 ] || fail "task $task left $(broken) damaged rows"
+	[ $(($(writes) - written)) = "$damaged" ] || fail "task $task wrote $(($(writes) - written)) times, want $damaged: once a row"
+	local noted
+	noted=$(sql consumer "SELECT count(*) FROM lockstep.outcome WHERE task_id = '$task' AND outcome = 'REPAIRED'")
+	[ "$noted" = "$damaged" ] || fail "task $task noted $noted repairs, want $damaged"
+}
+
+## Stages
 
 test_isolation() {
 	say "what a container may do"
@@ -234,61 +287,86 @@ test_demo() {
 	lockstep demo --against "$LOCKSTEP_SECRETS/against.json"
 }
 
-# kill SERVICE: as a crash would, so that it is started again.
-crash() { kill -9 "$(docker inspect -f '{{.State.Pid}}' "$(container "$1")")"; }
+test_settings() {
+	say "a setting that changes without a build: $rate repairs a second"
+	local before
+	before=$(docker inspect -f '{{.Image}}' "$(container consumer)")
+	echo "limits: {repairs_per_second: $rate}" >>"$LOCKSTEP_SETTINGS/consumer.yaml"
+	up
+	[ "$(docker inspect -f '{{.Image}}' "$(container consumer)")" = "$before" ] || fail "the image was built again"
+	local start=$SECONDS
+	damage
+	reconcile
+	ends_well
+	[ $((SECONDS - start)) -ge $((damaged / rate - 1)) ] || fail "$damaged repairs took $((SECONDS - start)) s: the setting does not count"
+}
+
+# crash SERVICE ends its process like a crash, and waits until the engine has started another one.
+crash() {
+	local before
+	before=$(starts "$1")
+	if [ -n "$engine_pid" ]; then
+		kill -9 "$(docker inspect -f '{{.State.Pid}}' "$(container "$1")")"
+	else # processes of another engine may be out of reach; and what is killed through it stays down
+		docker kill -s KILL "$(container "$1")" >/dev/null
+		docker start "$(container "$1")" >/dev/null
+	fi
+	await 60 "the $1's start after its crash" is_new "$1" "$before"
+}
+is_new() { [ "$(starts "$1")" != "$2" ] && [ "$(docker inspect -f '{{.State.Running}}' "$(container "$1")")" = true ]; }
 
 test_kill() {
-	local service id
+	local service
 	for service in center consumer; do
 		say "killing the $service in mid-run"
 		damage
-		id=$(reconcile)
-		await 30 "the start of task $id" is_running "$id"
+		reconcile
+		in_mid_run
 		crash "$service"
 		await 60 "the $service's return" is_health "$service" healthy
-		ends_well "$id"
+		ends_well
+		outlived "$service"
 	done
 }
 
 test_database() {
-	say "killing the consumer's database in mid-run"
-	damage
-	local id
-	id=$(reconcile)
-	await 30 "the start of task $id" is_running "$id"
-	crash consumer-db
-	await 60 "the database's return" is_health consumer-db healthy
-	await 60 "the consumer's readiness" is_health consumer healthy
-	ends_well "$id"
+	local side
+	for side in center consumer; do
+		say "killing the $side's database in mid-run"
+		damage
+		reconcile
+		in_mid_run
+		crash "$side-db"
+		await 60 "the database's return" is_health "$side-db" healthy
+		await 60 "the $side's readiness" is_health "$side" healthy
+		ends_well
+		outlived "$side-db"
+	done
 }
 
 test_partition() {
-	say "cutting the network between the two"
+	local between=${project}_between left
+	say "cutting the network between the two before the task"
 	damage
-	local id
-	docker network disconnect "${project}_between" "$(container consumer)"
-	id=$(reconcile)
-	await 60 "an attempt that fails" attempted "$id"
-	! has_ended "$id" || fail "task $id ended while its consumer was away"
-	docker network connect --alias consumer "${project}_between" "$(container consumer)"
-	ends_well "$id"
-}
-attempted() { [ "$(lockstep task show "$1" --json | sed -n 's/^ *"attempt": \([0-9]*\).*/\1/p' | head -n 1)" -ge 1 ]; }
+	docker network disconnect "$between" "$(container consumer)"
+	reconcile
+	await 60 "an attempt that fails" attempted "$task"
+	! has_ended "$task" || fail "task $task ended while its consumer was away"
+	docker network connect --alias consumer "$between" "$(container consumer)"
+	ends_well
 
-test_settings() {
-	say "a setting that changes without a build"
-	local image=$LOCKSTEP_CENTER_IMAGE before
-	before=$(docker inspect -f '{{.Id}}' "$image")
-	sed 's/^scan_interval: 1s/scan_interval: 2s/' deploy/compose/center.yaml >"$work/center.yaml"
-	cat >"$work/override.yaml" <<YAML
-version: "3.8"
-services: {center: {volumes: ["$work/center.yaml:/etc/lockstep/center.yaml:ro"]}}
-YAML
-	"${compose[@]}" -p "$project" -f deploy/compose.yaml -f "$work/override.yaml" up -d center >/dev/null 2>&1
-	await 60 "the center's readiness" is_health center healthy
-	docker exec "$(container center)" /center version >/dev/null
-	[ "$(docker inspect -f '{{.Id}}' "$image")" = "$before" ] || fail "the image was built again"
+	say "cutting it in mid-run"
+	damage
+	reconcile
+	in_mid_run
+	docker network disconnect "$between" "$(container consumer)"
+	await 60 "a try that fails" has_failed_to_reach "$task"
+	left=$(broken)
+	[ "$left" -gt 0 ] || fail "task $task had nothing left to do when the network was cut"
+	docker network connect --alias consumer "$between" "$(container consumer)"
+	ends_well
 }
+has_failed_to_reach() { [ "$(sql consumer "SELECT retry_count FROM lockstep.work WHERE task_id = '$1'")" -ge 1 ]; }
 
 test_equal() {
 	say "nothing is left, lost or doubled"
@@ -305,7 +383,7 @@ cleanup() {
 	local status=$?
 	trap - EXIT
 	if [ -n "${LOCKSTEP_SECRETS:-}" ] && docker info >/dev/null 2>&1; then
-		if [ "$status" != 0 ]; then LOCKSTEP_USER=0:0 "${compose[@]}" -p "$project" -f deploy/compose.yaml logs --tail 15 >&2 || true; fi
+		if [ "$status" != 0 ]; then "${compose[@]}" -p "$project" -f deploy/compose.yaml logs --tail 15 >&2 || true; fi
 		down >/dev/null 2>&1 || true
 	fi
 	if [ -n "$engine_pid" ]; then
@@ -325,16 +403,18 @@ trap cleanup EXIT
 find_engine
 build_images
 export LOCKSTEP_SECRETS=$work/secrets # from here on there is something to take down
-rm -rf "$LOCKSTEP_SECRETS"
+export LOCKSTEP_SETTINGS=$work/settings
+rm -rf "$LOCKSTEP_SECRETS" "$LOCKSTEP_SETTINGS"
+cp -r deploy/compose "$LOCKSTEP_SETTINGS"
 up
 export LOCKSTEP_CENTER_URL=https://127.0.0.1:18081 LOCKSTEP_CONSUMER_URL=https://127.0.0.1:18082
 export LOCKSTEP_TOKEN_FILE=$LOCKSTEP_SECRETS/operator.token LOCKSTEP_CA_FILE=$LOCKSTEP_SECRETS/ca.crt
 test_isolation
 test_demo
+test_settings
 test_kill
 test_database
 test_partition
-test_settings
 test_equal
 down
-say "passed"
+say "passed after $SECONDS s"

@@ -4,10 +4,12 @@
 #   tools/compose.sh up     makes the secrets where there are none, starts everything, waits until both services are ready
 #   tools/compose.sh down   stops everything and removes the data; the secrets stay
 #
-# LOCKSTEP_SECRETS is their folder, LOCKSTEP_PROJECT the compose project, COMPOSE the command, PROFILE a profile.
+# LOCKSTEP_SETTINGS is the folder of both settings files, LOCKSTEP_SECRETS that of the secrets, LOCKSTEP_PROJECT the compose
+# project, COMPOSE the command, PROFILE a profile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+export LOCKSTEP_SETTINGS=${LOCKSTEP_SETTINGS:-$PWD/deploy/compose}
 export LOCKSTEP_SECRETS=${LOCKSTEP_SECRETS:-$PWD/deploy/secrets}
 project=${LOCKSTEP_PROJECT:-lockstep}
 if [ -n "${COMPOSE:-}" ]; then
@@ -24,7 +26,8 @@ compose+=(-p "$project" -f deploy/compose.yaml)
 if [ "$(id -u)" = 0 ]; then
 	export LOCKSTEP_USER=65532:65532
 else
-	export LOCKSTEP_USER=$(id -u):$(id -g)
+	LOCKSTEP_USER=$(id -u):$(id -g)
+	export LOCKSTEP_USER
 fi
 
 ready() {
@@ -38,6 +41,9 @@ ready() {
 case ${1:-} in
 up)
 	[ -e "$LOCKSTEP_SECRETS" ] || .bin/lockstep secrets --out "$LOCKSTEP_SECRETS" --owner "$LOCKSTEP_USER"
+	# Both are read at the start only: where a file of theirs is another one, the services are started anew.
+	LOCKSTEP_FILES=$(find "$LOCKSTEP_SETTINGS" "$LOCKSTEP_SECRETS" -type f -print0 | sort -z | xargs -0 cat | cksum | tr ' ' -)
+	export LOCKSTEP_FILES
 	"${compose[@]}" up -d
 	for _ in $(seq 120); do
 		ready && exit 0
@@ -48,7 +54,8 @@ up)
 	exit 1
 	;;
 down)
-	"${compose[@]}" down --volumes --remove-orphans
+	# What runs by a profile goes, too, whether it is named or not.
+	"${compose[@]}" --profile observability down --volumes --remove-orphans
 	;;
 *)
 	echo "usage: $0 up | down" >&2
