@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"maps"
 	"os/exec"
 	"path/filepath"
@@ -177,6 +176,43 @@ func TestCenterRestored(t *testing.T) {
 	s.fsck()
 }
 
+// TestTaskOfALostTimeline restores a center whose backup holds an open task that
+// has ended since: under the raised epoch neither it nor what the consumer
+// remembers of it says anything about the sets.
+func TestTaskOfALostTimeline(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fill(form, 100)
+	center := s.startCenter("", nil)
+	accepting := s.startConsumer("", settings{"execution": settings{"enabled": false}})
+	old := s.create(form)
+	s.await("the dispatch of the task", func() bool { return s.taskState(old) == "DISPATCHED" })
+	file := s.backup(s.centerDSN)
+	s.must(accepting.Stop())
+	s.startConsumer("", nil)
+	s.ends(old, "COMPLETED", map[string]int64{})
+	s.must(center.Stop())
+
+	s.centerDSN = s.restore(file)
+	s.center = s.pool(s.centerDSN)
+	s.change(form, 0, 4)
+	s.centerVerb("-reason", "restored from the backup of Sunday", "raise-epoch")
+	s.startCenter("", nil)
+	fresh := s.create(form)
+	if fresh == old {
+		t.Error("the task of the old epoch was given for a new one")
+	}
+	s.ends(fresh, "COMPLETED", map[string]int64{"STALE/REPAIRED": 4})
+	var end string
+	s.must(s.center.QueryRow(t.Context(), `SELECT state || ' ' || code FROM lockstep.task WHERE task_id = $1::uuid`, old).Scan(&end))
+	if end != "CANCELLED EPOCH_MOVED" {
+		t.Errorf("the task of the old epoch ended %s", end)
+	}
+	if n := s.differences(form); n != 0 {
+		t.Errorf("%d rows differ", n)
+	}
+}
+
 func (s *stack) codes(id string) (codes string) {
 	s.t.Helper()
 	s.must(s.consumer.QueryRow(s.t.Context(), `SELECT string_agg(DISTINCT class || ' ' || outcome || ' ' || code, ', ') FROM lockstep.outcome WHERE task_id = $1::uuid`, id).Scan(&codes))
@@ -190,10 +226,10 @@ func (s *stack) image() (digest string) {
 	return digest
 }
 
-// centerVerb runs the center's program with the newest settings and a verb.
+// centerVerb runs the center's program with a verb.
 func (s *stack) centerVerb(args ...string) {
 	s.t.Helper()
-	config := filepath.Join(s.dir, fmt.Sprintf("center-%d.yaml", s.serial))
+	_, config, _ := s.configure("center", s.centerAddr, s.centerSettings(), nil)
 	out, err := exec.CommandContext(s.t.Context(), filepath.Join(s.bin, "center"), append([]string{"-config", config}, args...)...).CombinedOutput()
 	if err != nil {
 		s.t.Fatalf("center %v: %v\n%s", args, err, out)

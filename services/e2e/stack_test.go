@@ -180,8 +180,21 @@ func (s *stack) start(name, address, failpoint string, cfg, change settings) *no
 // it returns would say.
 func (s *stack) launch(name, address, failpoint string, cfg, change settings) (p *process.Process, ready string) {
 	s.t.Helper()
+	unique, config, ready := s.configure(name, address, cfg, change)
+	p, err := process.Launch(process.Spec{
+		Name: unique, Program: filepath.Join(s.bin, name), Args: []string{"--config", config},
+		Env: []string{"LOCKSTEP_FAILPOINT=" + failpoint}, LogFile: s.file(name + ".log"),
+	})
+	s.must(err)
+	s.t.Cleanup(func() { _ = p.Kill() })
+	return p, ready
+}
+
+// configure writes the settings of one more process.
+func (s *stack) configure(name, address string, cfg, change settings) (unique, config, ready string) {
+	s.t.Helper()
 	s.serial++
-	unique := fmt.Sprintf("%s-%d", name, s.serial)
+	unique = fmt.Sprintf("%s-%d", name, s.serial)
 	ready = s.file(unique + ".ready.json")
 	maps.Copy(cfg, settings{
 		"listen":    settings{"grpc": address, "http": "127.0.0.1:0"},
@@ -192,15 +205,9 @@ func (s *stack) launch(name, address, failpoint string, cfg, change settings) (p
 	maps.Copy(cfg, change)
 	text, err := yaml.Marshal(cfg)
 	s.must(err)
-	config := s.file(unique + ".yaml")
+	config = s.file(unique + ".yaml")
 	s.must(os.WriteFile(config, text, 0o600))
-	p, err = process.Launch(process.Spec{
-		Name: unique, Program: filepath.Join(s.bin, name), Args: []string{"--config", config},
-		Env: []string{"LOCKSTEP_FAILPOINT=" + failpoint}, LogFile: s.file(name + ".log"),
-	})
-	s.must(err)
-	s.t.Cleanup(func() { _ = p.Kill() })
-	return p, ready
+	return unique, config, ready
 }
 
 // operator gives a context with the operator's token.

@@ -145,8 +145,17 @@ func (c *Creator) try(ctx context.Context, r Request) (Created, error) {
 	}
 	if refusal == nil {
 		open, err := c.Store.OpenTask(ctx, r.Scope, r.What, r.Key)
-		if err != nil || open != nil {
-			return Created{Task: open, Existing: true}, err
+		switch {
+		case err != nil:
+			return Created{}, err
+		case open != nil && g.Lost(open.GrantEpoch, open.CenterEpoch) != fault.None:
+			// It is about to be cancelled, and is no answer to this request.
+			if _, _, err := c.Store.CancelLost(ctx, open.ID); err != nil {
+				return Created{}, err
+			}
+			return Created{}, errAgain
+		case open != nil:
+			return Created{Task: open, Existing: true}, nil
 		}
 		if refusal, err = c.fits(ctx, r); err != nil {
 			return Created{}, err
@@ -207,7 +216,7 @@ func (c *Creator) write(ctx context.Context, r Request, g store.Grant, refusal *
 			if err != nil {
 				return err
 			}
-			if now.Lost(n.GrantEpoch) != fault.None {
+			if now.Lost(n.GrantEpoch, tk.CenterEpoch) != fault.None {
 				return errAgain
 			}
 		}

@@ -88,6 +88,15 @@ func TestCreate(t *testing.T) {
 			t.Error("a cancelled task was returned")
 		}
 	})
+	t.Run("an_open_task_of_an_older_center_epoch_is_no_answer", func(t *testing.T) {
+		w := setup(t)
+		first := w.one(collection())
+		w.Exec(`UPDATE lockstep.center SET center_epoch = 2`)
+		if next := w.one(collection()); next.Existing || next.Task.ID == first.Task.ID || next.Task.CenterEpoch != 2 {
+			t.Errorf("%+v", next)
+		}
+		w.WantState(first.Task.ID, "CANCELLED EPOCH_MOVED")
+	})
 	t.Run("many_at_once_make_one", func(t *testing.T) {
 		w := setup(t)
 		made := make(chan create.Created, 8)

@@ -16,16 +16,18 @@ import (
 // Authorize is what every manifest, snapshot and proof call checks again, in
 // this order: the task exists and is the caller's (TASK_NOT_FOUND, which also
 // hides the tasks of others), it has not ended (TASK_TERMINAL with task_state),
-// the newest grant is effective (GRANT_REVOKED) and of the task's epoch
-// (EPOCH_MOVED). The last two cancel the task there and then.
+// the newest grant is effective (GRANT_REVOKED), and it and the center are of the
+// task's epochs (EPOCH_MOVED). The last two cancel the task there and then.
 func (s *Store) Authorize(ctx context.Context, consumer string, id uuid.UUID) (*task.Task, error) {
 	var enabled, read, subscribe, served *bool
 	var epoch *int64
+	var centerEpoch int64
 	tk, err := scanTask(s.pool.QueryRow(ctx, `SELECT `+taskColumns+`, g.enabled, g.read_allowed, g.subscribe_allowed, g.grant_epoch,
+			(SELECT center_epoch FROM lockstep.center),
 			EXISTS (SELECT 1 FROM lockstep.consumer_tenant s WHERE s.consumer = task.consumer AND s.tenant_id = task.tenant_id)
 		FROM lockstep.task LEFT JOIN lockstep.consumer_grant g
 			ON g.consumer = task.consumer AND g.tenant_id = task.tenant_id AND g.collection_id = task.collection_id
-		WHERE task.task_id = $1`, id), &enabled, &read, &subscribe, &epoch, &served)
+		WHERE task.task_id = $1`, id), &enabled, &read, &subscribe, &epoch, &centerEpoch, &served)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && tk.Consumer != consumer {
 		return nil, notFound(id)
 	}
@@ -35,8 +37,8 @@ func (s *Store) Authorize(ctx context.Context, consumer string, id uuid.UUID) (*
 	if tk.State.Terminal() {
 		return nil, Ended(tk)
 	}
-	g := Grant{Enabled: or0(enabled), ReadAllowed: or0(read), SubscribeAllowed: or0(subscribe), Epoch: or0(epoch), Served: or0(served)}
-	if g.Lost(tk.GrantEpoch) == fault.None {
+	g := Grant{Enabled: or0(enabled), ReadAllowed: or0(read), SubscribeAllowed: or0(subscribe), Epoch: or0(epoch), Served: or0(served), CenterEpoch: centerEpoch}
+	if g.Lost(tk.GrantEpoch, tk.CenterEpoch) == fault.None {
 		return tk, nil
 	}
 	return nil, s.refuseLost(ctx, tk)
@@ -59,7 +61,7 @@ func (s *Store) refuseLost(ctx context.Context, seen *task.Task) error {
 
 func lost(code fault.Reason) error {
 	if code == fault.EpochMoved {
-		return fault.New(code, "the grant is not the one that the task was made under").With("task_state", "CANCELLED")
+		return fault.New(code, "the grant, or the center's epoch, is not the one that the task was made under").With("task_state", "CANCELLED")
 	}
 	return fault.New(code, "the grant is not effective").With("task_state", "CANCELLED")
 }
@@ -94,7 +96,7 @@ func (t *Tx) CancelIfLost(ctx context.Context, tk *task.Task) (fault.Reason, err
 	if err != nil {
 		return fault.None, err
 	}
-	code := g.Lost(tk.GrantEpoch)
+	code := g.Lost(tk.GrantEpoch, tk.CenterEpoch)
 	if code == fault.None {
 		return code, nil
 	}

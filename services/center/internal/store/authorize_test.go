@@ -38,6 +38,13 @@ func TestAuthorize(t *testing.T) {
 		want(t, centertest.Consumer, id, fault.EpochMoved)
 		w.WantState(id, "CANCELLED EPOCH_MOVED")
 	})
+	t.Run("a_raised_center_epoch_too", func(t *testing.T) {
+		w.Exec(`UPDATE lockstep.consumer_grant SET grant_epoch = 1`)
+		next := w.Running(centertest.Scope)
+		w.Exec(`UPDATE lockstep.center SET center_epoch = center_epoch + 1`)
+		want(t, centertest.Consumer, next, fault.EpochMoved)
+		w.WantState(next, "CANCELLED EPOCH_MOVED")
+	})
 	t.Run("then_the_task_has_ended_and_says_how", func(t *testing.T) {
 		want(t, centertest.Consumer, id, fault.TaskTerminal)
 	})

@@ -27,6 +27,8 @@ type Grant struct {
 	// Served: the consumer serves the tenant.
 	Served    bool
 	UpdatedAt time.Time
+	// CenterEpoch is the center's own one at that moment.
+	CenterEpoch int64
 }
 
 // Effective says whether tasks may exist under the grant.
@@ -34,18 +36,21 @@ func (g Grant) Effective() bool {
 	return g.Enabled && g.ReadAllowed && g.SubscribeAllowed && g.Served
 }
 
-// Lost says why a task made under an epoch may not go on, None if it may.
-func (g Grant) Lost(epoch int64) fault.Reason {
+// Lost says why a task made under the epochs of a grant and of the center may
+// not go on, None if it may. A manifest of an older center epoch is of a timeline
+// that an operator gave up.
+func (g Grant) Lost(epoch, centerEpoch int64) fault.Reason {
 	switch {
 	case !g.Effective():
 		return fault.GrantRevoked
-	case g.Epoch != epoch:
+	case g.Epoch != epoch, g.CenterEpoch != centerEpoch:
 		return fault.EpochMoved
 	}
 	return fault.None
 }
 
 const grantColumns = `g.consumer, g.tenant_id, g.collection_id, g.enabled, g.read_allowed, g.subscribe_allowed, g.grant_epoch, g.updated_at,
+	(SELECT center_epoch FROM lockstep.center),
 	EXISTS (SELECT 1 FROM lockstep.consumer_tenant s WHERE s.consumer = g.consumer AND s.tenant_id = g.tenant_id)`
 
 func rowToGrant(row pgx.CollectableRow) (Grant, error) { return scanGrant(row) }
@@ -53,7 +58,7 @@ func rowToGrant(row pgx.CollectableRow) (Grant, error) { return scanGrant(row) }
 // scanGrant reads grantColumns, and whatever columns follow them into more.
 func scanGrant(row pgx.Row, more ...any) (g Grant, err error) {
 	err = row.Scan(append([]any{
-		&g.Consumer, &g.TenantID, &g.CollectionID, &g.Enabled, &g.ReadAllowed, &g.SubscribeAllowed, &g.Epoch, &g.UpdatedAt, &g.Served,
+		&g.Consumer, &g.TenantID, &g.CollectionID, &g.Enabled, &g.ReadAllowed, &g.SubscribeAllowed, &g.Epoch, &g.UpdatedAt, &g.CenterEpoch, &g.Served,
 	}, more...)...)
 	return g, err
 }

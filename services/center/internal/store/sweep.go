@@ -117,13 +117,15 @@ func (s *Store) SweepSpent(ctx context.Context, p task.Policy) (ok bool, err err
 	return ok, err
 }
 
-// LostTasks lists open tasks whose grant is not effective or has moved: what a
-// crash between a revocation and its cancellations left.
+// LostTasks lists open tasks whose grant is not effective or has moved, which a
+// crash between a revocation and its cancellations left, and those of an older
+// center epoch.
 func (s *Store) LostTasks(ctx context.Context, limit int) ([]uuid.UUID, error) {
 	return s.ids(ctx, `SELECT task_id FROM lockstep.task WHERE `+openStates+` AND NOT EXISTS (
 			SELECT 1 FROM lockstep.consumer_grant g JOIN lockstep.consumer_tenant USING (consumer, tenant_id)
 			WHERE g.consumer = task.consumer AND g.tenant_id = task.tenant_id AND g.collection_id = task.collection_id
-			AND g.enabled AND g.read_allowed AND g.subscribe_allowed AND g.grant_epoch = task.grant_epoch)
+			AND g.enabled AND g.read_allowed AND g.subscribe_allowed AND g.grant_epoch = task.grant_epoch
+			AND task.center_epoch = (SELECT center_epoch FROM lockstep.center))
 		ORDER BY task_id LIMIT $1`, limit)
 }
 

@@ -162,6 +162,19 @@ func TestUnfinishedRevocation(t *testing.T) {
 	w.WantState(served, "CANCELLED GRANT_REVOKED")
 }
 
+func TestTasksOfAnOlderCenterEpochEnd(t *testing.T) {
+	w := setup(t)
+	old := w.Running(centertest.Scope)
+	if w.run(w.s.RevokeOnce) {
+		t.Error("a task of this epoch was cancelled")
+	}
+	w.Exec(`UPDATE lockstep.center SET center_epoch = center_epoch + 1`)
+	if !w.run(w.s.RevokeOnce) || w.run(w.s.RevokeOnce) {
+		t.Error("not exactly one task was cancelled")
+	}
+	w.WantState(old, "CANCELLED EPOCH_MOVED")
+}
+
 func TestRetention(t *testing.T) {
 	w := setup(t)
 	old := w.Running(centertest.Scope)

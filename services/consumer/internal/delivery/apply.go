@@ -72,7 +72,7 @@ func (a *application) once(ctx context.Context) (store.Received, error) {
 	case got == store.Applied:
 		return got, a.write(ctx, expected)
 	}
-	return got, a.Store.InDelivery(ctx, a.at.TenantID, a.at.CollectionID, func(d *store.Delivery) error {
+	return got, coded(a.Store.InDelivery(ctx, a.at.TenantID, a.at.CollectionID, func(d *store.Delivery) error {
 		if got == store.Conflict {
 			_, err := a.Projection.MarkConflict(ctx, d.Effect.Tx, a.at, []projection.Conflict{{Key: a.key, Expected: expected, Center: a.word.row}})
 			if err != nil {
@@ -80,13 +80,46 @@ func (a *application) once(ctx context.Context) (store.Received, error) {
 			}
 		}
 		if got == store.Duplicate {
-			// The same value under a newer epoch still says so much.
-			if err := d.Raise(ctx, a.mark()); err != nil && !errors.Is(err, store.ErrOvertaken) {
+			if err := a.confirm(ctx, d, *k.local); err != nil {
 				return err
 			}
 		}
 		return d.Keep(ctx, a.receipt(got))
-	})
+	}))
+}
+
+// coded gives an error the code of what the host's table refuses, if it is that.
+func coded(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case projection.FaultOf(err) == projection.RowsOwn:
+		return fault.Wrap(err, fault.Quarantined, "the host's table refuses the row")
+	case projection.FaultOf(err) == projection.Busy:
+		return fault.Wrap(err, fault.Unavailable, "a host transaction holds the row")
+	default:
+		return err
+	}
+}
+
+// confirm raises the mark to a word that the row already holds: under a newer
+// epoch it still says so much. A repair writes the row first and then the mark, so
+// once the mark is this one's, a row that is still the same will be no other.
+func (a *application) confirm(ctx context.Context, d *store.Delivery, was evidence.Row) error {
+	if err := d.Raise(ctx, a.mark()); err != nil {
+		if errors.Is(err, store.ErrOvertaken) {
+			return nil
+		}
+		return err
+	}
+	rows, err := a.Projection.Rows(ctx, a.at.TenantID, []string{a.key}, false)
+	if err != nil {
+		return err
+	}
+	if now, ok := rows[a.key]; !ok || now.Retired || now.Row != was {
+		return errMoved
+	}
+	return nil
 }
 
 func (a *application) mark() store.Mark {
@@ -119,15 +152,7 @@ func (a *application) write(ctx context.Context, expected projection.Expected) e
 	case errors.Is(err, store.ErrOvertaken):
 		return err
 	}
-	switch projection.FaultOf(err) {
-	case projection.RowsOwn:
-		return fault.Wrap(err, fault.Quarantined, "the host's table refuses the row")
-	case projection.Busy:
-		return fault.Wrap(err, fault.Unavailable, "a host transaction holds the row")
-	case projection.Transient, projection.Misconfigured:
-		return err
-	}
-	return err
+	return coded(err)
 }
 
 // changing tells Changed the contents before and after write, in its transaction.

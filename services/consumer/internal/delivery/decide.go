@@ -21,6 +21,7 @@ type known struct {
 //
 //	row      word is                      then
 //	any      of an older center epoch     ROLLBACK_DETECTED
+//	live     of a newer one than it is    applied, unless it is the same value: DUPLICATE
 //	live     lower                        OLDER, ignored
 //	live     equal, the same value        DUPLICATE
 //	live     equal, another value         CONFLICT, recorded, not overwritten
@@ -34,13 +35,15 @@ func decide(k known, w word) (store.Received, fault.Reason) {
 		return "", fault.RollbackDetected
 	}
 	if k.local != nil && !k.retired {
-		if w.row.Revision < k.local.Revision {
+		same := w.row.Revision == k.local.Revision && w.row.Hash == k.local.Hash && w.row.Deleted == k.local.Deleted
+		switch {
+		case same:
+			return store.Duplicate, ""
+		case k.mark != nil && w.epoch > k.mark.CenterEpoch && k.local.Revision <= k.mark.Revision:
+			return store.Applied, "" // the center stated the row's value, or a later one, under an older epoch
+		case w.row.Revision < k.local.Revision:
 			return store.Older, ""
-		}
-		if w.row.Revision == k.local.Revision {
-			if w.row.Hash == k.local.Hash && w.row.Deleted == k.local.Deleted {
-				return store.Duplicate, ""
-			}
+		case w.row.Revision == k.local.Revision:
 			return store.Conflict, ""
 		}
 	}

@@ -25,12 +25,15 @@ func TestDecide(t *testing.T) {
 	}{
 		"nothing known":                             {known{}, say(1, 5), store.Applied, ""},
 		"lower than the row":                        {known{local: row(6, 2, false), mark: mark(1, 6, false)}, say(1, 5), store.Older, ""},
-		"lower than the row, of a newer epoch":      {known{local: row(6, 2, false), mark: mark(1, 6, false)}, say(2, 5), store.Older, ""},
+		"lower than the row, of a newer epoch":      {known{local: row(6, 2, false), mark: mark(1, 6, false)}, say(2, 5), store.Applied, ""},
+		"the same, lower than said, newer epoch":    {known{local: row(5, 1, false), mark: mark(1, 6, false)}, say(2, 5), store.Duplicate, ""},
+		"lower than nobody said, of a newer epoch":  {known{local: row(7, 2, false), mark: mark(1, 6, false)}, say(2, 5), store.Older, ""},
+		"lower than the row, nobody marked it":      {known{local: row(6, 2, false)}, say(2, 5), store.Older, ""},
 		"the same":                                  {known{local: row(5, 1, false), mark: mark(1, 5, false)}, say(1, 5), store.Duplicate, ""},
 		"the same, of a row nobody marked":          {known{local: row(5, 1, false)}, say(1, 5), store.Duplicate, ""},
 		"same revision, other hash":                 {known{local: row(5, 2, false), mark: mark(1, 5, false)}, say(1, 5), store.Conflict, ""},
 		"same revision, a tombstone here":           {known{local: row(5, 1, true), mark: mark(1, 5, false)}, say(1, 5), store.Conflict, ""},
-		"same revision, other hash, newer epoch":    {known{local: row(5, 2, false), mark: mark(1, 5, false)}, say(2, 5), store.Conflict, ""},
+		"same revision, other hash, newer epoch":    {known{local: row(5, 2, false), mark: mark(1, 5, false)}, say(2, 5), store.Applied, ""},
 		"higher than the row":                       {known{local: row(4, 2, false), mark: mark(1, 4, false)}, say(1, 5), store.Applied, ""},
 		"higher than the row, below what was said":  {known{local: row(4, 2, false), mark: mark(1, 6, false)}, say(1, 5), "", fault.RollbackDetected},
 		"below what an older epoch said":            {known{local: row(4, 2, false), mark: mark(1, 6, false)}, say(2, 5), store.Applied, ""},
@@ -75,7 +78,8 @@ func TestDecideNeverLowers(t *testing.T) {
 		if got != store.Applied {
 			continue
 		}
-		if !k.retired && w.row.Revision <= k.local.Revision {
+		of := k.mark != nil && k.mark.CenterEpoch < w.epoch && k.local.Revision <= k.mark.Revision // a row of an older epoch
+		if !k.retired && !of && w.row.Revision <= k.local.Revision {
 			t.Fatalf("%+v over live %+v", w, k.local)
 		}
 		if m := k.mark; m != nil && (w.epoch < m.CenterEpoch || w.epoch == m.CenterEpoch && w.row.Revision < m.Revision) {

@@ -60,6 +60,17 @@ func TestApplySnapshot(t *testing.T) {
 		w.want(w.marked(), "2 3 f")
 		w.want(w.send(snapshot(4, `{"a": 2}`)), "ROLLBACK_DETECTED")
 	})
+	t.Run("a_word_of_a_newer_epoch_overrules_what_the_older_one_stated_and_no_more", func(t *testing.T) {
+		w := setup(t)
+		w.send(snapshot(5, `{"a": 5}`))
+		w.want(w.send(snapshot(4, `{"a": "restored"}`, epoch(2))), "APPLIED")
+		w.want(w.row(), `4 f {"a": "restored"} f`)
+		w.want(w.marked(), "2 4 f")
+		w.exec(`UPDATE hall.answer_projection SET revision = 9, projection_version = projection_version + 1`)
+		w.want(w.send(snapshot(3, `{"a": 3}`, epoch(3))), "OLDER")
+		w.want(w.row(), `9 f {"a": "restored"} f`)
+		w.want(w.marked(), "2 4 f")
+	})
 	t.Run("an_older_revision_is_ignored", func(t *testing.T) {
 		w := setup(t)
 		w.send(snapshot(5, `{"a": 5}`))
@@ -108,6 +119,17 @@ func TestApplySnapshot(t *testing.T) {
 		w := setup(t)
 		w.want(w.send(snapshot(1, `{"a": "`+strings.Repeat("x", 70_000)+`"}`)), "QUARANTINED")
 		w.want(w.row()+w.marked()+w.receipt(), "")
+	})
+	t.Run("a_conflict_that_the_host_refuses_to_keep_is_refused_with_its_code", func(t *testing.T) {
+		for code, want := range map[string]string{"P0001": "QUARANTINED", "23514": "QUARANTINED", "55P03": "UNAVAILABLE"} {
+			w := setup(t)
+			w.send(snapshot(3, `{"a": 1}`))
+			w.exec(`CREATE FUNCTION hall.refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '` + code + `'; END$$`)
+			w.exec(`CREATE TRIGGER refuse BEFORE UPDATE OF conflict_detail ON hall.answer_projection FOR EACH ROW EXECUTE FUNCTION hall.refuse()`)
+			before := w.everything()
+			w.want(w.send(snapshot(3, `{"a": 2}`)), want)
+			w.want(w.everything(), before)
+		}
 	})
 	t.Run("a_key_held_elsewhere_is_refused", func(t *testing.T) {
 		for name, insert := range map[string]string{

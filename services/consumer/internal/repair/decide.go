@@ -51,7 +51,7 @@ func decide(d *row, local *evidence.Row, w *word) (verdict, fault.Reason) {
 	case local.Revision < s.Revision:
 		return write, ""
 	case local.Revision > s.Revision && same(local, d.local):
-		if local.Revision <= w.overrules {
+		if w.overrules(local) {
 			return write, ""
 		}
 		return report, fault.LocalAhead
@@ -145,7 +145,9 @@ func (p *plan) decided(d *row, local *evidence.Row, w *word, item projection.Ite
 
 func (p *plan) add(d *row, w *word, outcome protocol.Outcome, code fault.Reason) {
 	p.entries = append(p.entries, evidenced(d, w, outcome, code))
-	if w.snapshot != nil && !w.rollback {
+	// The mark that tells where a row which is ahead has come from stays.
+	attributed := code == fault.LocalAhead && w.mark != nil && d.local.Revision <= w.mark.Revision
+	if w.snapshot != nil && !w.rollback && !attributed {
 		p.marks = append(p.marks, mark(d, w))
 	}
 }

@@ -34,11 +34,10 @@ type word struct {
 	undecidable fault.Reason
 	// rollback: the word is older than one that was seen before.
 	rollback bool
-	// overrules is the highest revision that was stated under an older center
-	// epoch, 0 for none: what a row holds of it is older than this word.
-	overrules int64
-	asked     time.Time
-	envelope  []byte
+	// mark is what was stated of the record before it was asked for, nil for nothing.
+	mark     *store.Mark
+	asked    time.Time
+	envelope []byte
 }
 
 func (w *word) centerEpoch() int64 {
@@ -50,6 +49,12 @@ func (w *word) centerEpoch() int64 {
 	default:
 		return 0
 	}
+}
+
+// overrules says whether the word stands above a row that is ahead of it: the
+// center stated so much of the record under an older center epoch.
+func (w *word) overrules(local *evidence.Row) bool {
+	return w.mark != nil && w.centerEpoch() > w.mark.CenterEpoch && local.Revision <= w.mark.Revision
 }
 
 // answerBytes is what an answer should come to: one is held while it takes
@@ -168,9 +173,7 @@ func (r *Repairer) askSome(ctx context.Context, t *Task, rows []*row, words map[
 		answered = append(answered, w)
 		if mark, ok := marks[d.key]; ok {
 			w.rollback = w.rollback || older(w, mark)
-			if w.centerEpoch() > mark.CenterEpoch {
-				w.overrules = mark.Revision
-			}
+			w.mark = &mark
 		}
 	}
 	r.answered(t, len(some), answered)
