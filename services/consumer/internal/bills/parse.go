@@ -157,18 +157,19 @@ func parse(payload []byte) (*plan, error) {
 // none twice, nothing behind it.
 func decode(raw []byte, into *request) error {
 	if err := strictNames(raw); err != nil {
-		return fault.New(fault.InvalidArgument, "the request is not strict JSON: %v", err).WithField("payload", "%v", err)
+		return unread(err)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
-		name := "payload"
-		if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && kind.Field != "" {
-			name = kind.Field
-		}
-		return fault.New(fault.InvalidArgument, "the request can't be read: %v", err).WithField(name, "%v", err)
+		return unread(err)
 	}
 	return nil
+}
+
+func unread(err error) error {
+	member, says := refresh.Unread(err)
+	return fault.New(fault.InvalidArgument, "the request can't be read").WithField(cmp.Or(member, "payload"), "%s", says)
 }
 
 // strictNames refuses what encoding/json lets pass: names twice, names in other
@@ -177,13 +178,13 @@ func strictNames(raw []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
 	if opening, err := decoder.Token(); err != nil || opening != json.Delim('{') {
-		return errors.New("it is not an object")
+		return errors.New("is not an object")
 	}
 	if err := strictObject(decoder); err != nil {
 		return err
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the object")
+		return errors.New("is one object, and something follows it")
 	}
 	return nil
 }
@@ -215,7 +216,7 @@ func strictValue(decoder *json.Decoder) error {
 	}
 	switch token {
 	case nil:
-		return errors.New("null; what is absent is left out")
+		return errors.New("is null; what is absent is left out")
 	case json.Delim('{'):
 		return strictObject(decoder)
 	case json.Delim('['):

@@ -69,7 +69,7 @@ func TestParseRefuses(t *testing.T) {
 		"a name twice":                 {`{"diff_ids":[1],"diff_ids":[2]}`, "payload"},
 		"a name twice, deeper":         {`{"scopes":[{"station_id":1,"station_id":2,"bill_month":"202601"}]}`, "payload"},
 		"other letters":                {`{"Diff_IDs":[1]}`, "payload"},
-		"an unknown name":              {`{"diff_ids":[1],"partner":2}`, "payload"},
+		"an unknown name":              {`{"diff_ids":[1],"partner":2}`, "partner"},
 		"null":                         {`{"diff_ids":null,"partner_org_id":1}`, "payload"},
 		"an unknown mode":              {`{"mode":"CREATE","diff_ids":[1]}`, "mode"},
 		"station 0":                    {`{"scopes":[{"station_id":0,"bill_month":"202601"}]}`, "payload"},

@@ -1,7 +1,9 @@
 package refresh
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -35,11 +37,26 @@ func failure(err error) (code fault.Reason, message string) {
 	return code, cut(maskText(textOf(err)))
 }
 
-// textOf leaves out what PostgreSQL quotes of a row.
+// textOf tells an error to people. It leaves out what PostgreSQL quotes of a row,
+// and the code of a refusal, which stands beside the message.
 func textOf(err error) string {
 	text := err.Error()
-	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
-		text = strings.ReplaceAll(text, refused.Message, quoted.ReplaceAllString(refused.Message, `"`+mask+`"`))
+	told := func(part error, words string) {
+		if before, _, found := strings.Cut(text, part.Error()); found {
+			text = before + words // the deed in front says what was tried
+		}
+	}
+	if refused, ok := errors.AsType[*fault.Error](err); ok {
+		text = refused.Message
+		for _, field := range refused.Fields {
+			text += fmt.Sprintf("; %s %s", field.Name, field.Message)
+		}
+	} else if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
+		told(refused, fmt.Sprintf("the database refused it: %s (SQLSTATE %s)", quoted.ReplaceAllString(refused.Message, `"`+mask+`"`), refused.Code))
+	} else if away, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		told(away, "the database does not answer")
+	} else if errors.Is(err, context.DeadlineExceeded) {
+		told(context.DeadlineExceeded, "it took longer than it may")
 	}
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "")
 }

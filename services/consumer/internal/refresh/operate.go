@@ -2,6 +2,7 @@ package refresh
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,7 +35,8 @@ func ParseSelector(raw []byte) (Selector, error) {
 	decoder.DisallowUnknownFields()
 	var s Selector
 	if err := decoder.Decode(&s); err != nil {
-		return Selector{}, fault.Wrap(err, fault.InvalidArgument, "the selector is no JSON object of codes and keys")
+		member, says := Unread(err)
+		return Selector{}, fault.Wrap(err, fault.InvalidArgument, "the selector is no JSON object of codes and keys").WithField(cmp.Or(member, "selector"), "%s", says)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return Selector{}, fault.New(fault.InvalidArgument, "something follows the selector")
@@ -125,7 +127,10 @@ func (e *Engine) Force(ctx context.Context, actor string, id uuid.UUID, reason s
 // Cancel ends a task; of a running one it takes the claim away, so that nothing
 // more of it is written.
 func (e *Engine) Cancel(ctx context.Context, actor string, id uuid.UUID, reason string) error {
-	return e.operate(ctx, id, operation{event: Stopped, actor: actor, action: "refresh.cancel", reason: reason, set: "code = $3", args: []any{fault.CancelledByOperator}})
+	return e.operate(ctx, id, operation{
+		event: Stopped, actor: actor, action: "refresh.cancel", reason: reason, set: "code = $3, error = $4",
+		args: []any{fault.CancelledByOperator, "an operator cancelled the task; what is asked of it is refused until it is reopened"},
+	})
 }
 
 // Reopen lets a cancelled task rise again, as a new generation: what was asked

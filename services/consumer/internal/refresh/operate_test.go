@@ -115,6 +115,7 @@ func TestCancelTakesTheClaimAway(t *testing.T) {
 	w.equal((<-done).event, "", "the run is fenced")
 	d := w.task(out.TaskID)
 	w.equal([]any{d.State, d.Code, d.ClaimedBy, d.Done}, []any{Cancelled, fault.CancelledByOperator, "", 0}, "task")
+	w.equal(d.Error, "an operator cancelled the task; what is asked of it is refused until it is reopened", "message")
 	w.equal(one[int](w, `SELECT count(*) FROM sum_row`), 0, "rows written by the cancelled run")
 	w.due()
 	w.equal(w.run(1).Claims, 0, "claims of a cancelled task")

@@ -360,8 +360,8 @@ func (p *pageRun) note(counts Counts, failed int64) {
 
 // failedEnding gives the task the code of its first failed scope.
 func (p *pageRun) failedEnding(ctx context.Context) ending {
-	end := ending{event: Broken, code: string(fault.Internal), message: "scopes failed"}
-	rows, err := p.engine.pool.Query(ctx, `SELECT code, left(scope_id || ':' || month || ' ' || error, 1000) FROM lockstep.refresh_scope
+	end := ending{event: Broken, code: string(fault.Internal), message: "some of its scopes failed"}
+	rows, err := p.engine.pool.Query(ctx, `SELECT code, left('scope ' || scope_id || ':' || month || ': ' || error, 1000) FROM lockstep.refresh_scope
 		WHERE task_id = $1 AND generation = $2 AND state = 'FAILED' ORDER BY position LIMIT 1`, p.job.claim.ID, p.job.generation)
 	if err != nil {
 		return end

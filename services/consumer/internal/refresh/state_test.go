@@ -1,6 +1,11 @@
 package refresh
 
 import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +59,40 @@ func TestMask(t *testing.T) {
 	_, message := failure(&pgconn.PgError{Code: "22P02", Message: `invalid input syntax for type numeric: "Zhang San"`, Detail: "Zhang San"})
 	if strings.Contains(message, "Zhang") {
 		t.Errorf("the message quotes a row: %s", message)
+	}
+}
+
+// TestMessagesAreSentences: no code twice, nothing of Go or of a driver.
+func TestMessagesAreSentences(t *testing.T) {
+	var list struct {
+		Scopes []int `json:"scopes"`
+		On     bool  `json:"on"`
+	}
+	unread := func(text string) error {
+		decoder := json.NewDecoder(strings.NewReader(text))
+		decoder.DisallowUnknownFields()
+		member, says := Unread(decoder.Decode(&list))
+		return fault.New(fault.InvalidArgument, "the request can't be read").WithField(cmp.Or(member, "payload"), "%s", says)
+	}
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"another type":         {unread(`{"scopes": 7}`), "the request can't be read; scopes is a number, not a list"},
+		"another, inside":      {unread(`{"scopes": ["x"]}`), "the request can't be read; scopes is text, not a whole number"},
+		"no truth":             {unread(`{"on": {}}`), "the request can't be read; on is an object, not true or false"},
+		"an unknown member":    {unread(`{"scope": 7}`), "the request can't be read; scope is not a member that is known here"},
+		"no JSON":              {unread(`{"scopes": [}`), "the request can't be read; payload is no JSON from byte 13 on"},
+		"cut off":              {unread(`{"scopes": [1`), "the request can't be read; payload ends in the middle"},
+		"nothing":              {unread(``), "the request can't be read; payload is empty"},
+		"no object":            {unread(`[]`), "the request can't be read; payload is a list, not an object"},
+		"a refusal":            {fmt.Errorf("resolve task 7: %w", fault.Wrap(errors.New("EOF"), fault.LocatorMissing, "no difference of line 12")), "no difference of line 12"},
+		"the database refuses": {fmt.Errorf("read the facts: %w", &pgconn.PgError{Severity: "ERROR", Code: "42P01", Message: `relation "x" does not exist`}), `read the facts: the database refused it: relation "***" does not exist (SQLSTATE 42P01)`},
+		"too late":             {fmt.Errorf("read the facts: %w", context.DeadlineExceeded), "read the facts: it took longer than it may"},
+	} {
+		if code, got := failure(c.err); got != c.want || code == "" {
+			t.Errorf("%s: %s %q, want %q", name, code, got, c.want)
+		}
 	}
 }
 

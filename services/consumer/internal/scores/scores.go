@@ -96,7 +96,8 @@ func decode(raw []byte) (Payload, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&p); err != nil {
-		return p, fault.Wrap(err, fault.InvalidArgument, "the request is no JSON object of this projection").WithField("payload", "%s", err)
+		member, says := refresh.Unread(err)
+		return p, fault.New(fault.InvalidArgument, "the request can't be read").WithField(cmp.Or(member, "payload"), "%s", says)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return p, fault.New(fault.InvalidArgument, "something follows the request").WithField("payload", "is one JSON object")
