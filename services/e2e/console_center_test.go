@@ -227,6 +227,21 @@ func (d *desk) sendsAgainWhatWasGivenUp() {
 	d.tab.Await("UNAVAILABLE")
 	d.tab.Shoot("center-deliveries")
 	k := key(form, 299)
+	d.tab.Press("Send again " + protocol.FormatID(k))
+	d.tab.Await("Don't")
+	var facts []string
+	for _, fact := range strings.Split(d.tab.Text("main dl.facts"), "\n") {
+		if fact = strings.TrimSpace(fact); fact != "" {
+			facts = append(facts, fact)
+		}
+	}
+	if shown := strings.Join(facts, " "); !strings.HasPrefix(shown, "Record "+protocol.FormatID(k)+" Consumer hall Tenant 7 Collection "+form+" State FAILED Code UNAVAILABLE Attempts 2 Queued ") ||
+		!strings.Contains(shown, " ago, at 20") {
+		d.t.Errorf("the form shows %s", shown)
+	}
+	d.tab.Shoot("center-replay")
+	d.tab.Press("Don't")
+	d.tab.Await("Deliveries that were given up")
 	d.does("Send again "+protocol.FormatID(k), "the consumer is back", "goes to hall again.")
 	d.tab.Await("No delivery was given up.")
 	d.tab.Choose("select[name=state]", "DONE")
@@ -361,9 +376,10 @@ func (d *desk) everyReadWritesNothing() {
 		return !strings.Contains(d.queued(), "PENDING") && !strings.Contains(d.queued(), "SENDING")
 	})
 	before := d.rows()
+	sent := d.strings(d.center, `SELECT replace(delivery_id::text, '-', '') FROM lockstep.delivery LIMIT 1`)[0]
 	for _, path := range []string{
 		"", "tasks", "tasks/new", "tasks/" + d.task, "tasks/" + d.task + "/outcomes", "tasks/" + d.task + "/evidence", "tasks/" + d.task + "/cancel",
-		"deliveries", "deliveries/" + d.task + "/replay", "records", "records/replay", "grants", "grants/set", "targets", "targets/hall", "targets/hall/add",
+		"deliveries", "deliveries/" + sent + "/replay", "records", "records/replay", "grants", "grants/set", "targets", "targets/hall", "targets/hall/add",
 		"targets/hall/remove/7", "audit", "audit/seals",
 	} {
 		d.tab.Go("/console/" + path)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"lockstep.dev/pkg/identity"
 	operatorv1 "lockstep.dev/proto/lockstep/operator/v1"
@@ -154,6 +155,7 @@ type Request struct {
 	Who  Who
 
 	token string
+	now   func() time.Time
 }
 
 // Value gives a wildcard of the path, else a field of the form, else of the query,
@@ -163,6 +165,14 @@ func (r *Request) Value(name string) string {
 		return value
 	}
 	return strings.TrimSpace(r.HTTP.FormValue(name))
+}
+
+// Ago says how long ago a moment is, and when it was; "" for none.
+func (r *Request) Ago(at *timestamppb.Timestamp) string {
+	if at == nil {
+		return ""
+	}
+	return ago(r.now().Sub(at.AsTime())) + ", at " + exact(at.AsTime())
 }
 
 // Checked reports whether a check box was.

@@ -71,7 +71,7 @@ func (c *Console) stream(p Page, tmpl *template.Template) http.HandlerFunc {
 		ctx, cancel := context.WithTimeout(serve.Unasked(as(request.Context(), token)), streamAge)
 		defer cancel()
 		s := &stream{
-			console: c, page: p, tmpl: tmpl, request: &Request{HTTP: request, token: token},
+			console: c, page: p, tmpl: tmpl, request: &Request{HTTP: request, token: token, now: c.Now},
 			w: w, control: http.NewResponseController(w), changed: make(chan struct{}, 1),
 		}
 		// The server's time-outs are for requests that end.

@@ -86,7 +86,7 @@ func (c *Console) signedIn(next func(http.ResponseWriter, *Request)) http.Handle
 		// The request is read. What a page or a download takes is bounded by its own
 		// time: with a read deadline over HTTP/1.1 they would end at it.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a writer without deadlines is as patient
-		request := &Request{HTTP: r, token: token}
+		request := &Request{HTTP: r, token: token, now: c.Now}
 		if request.Who, err = c.whoIs(as(r.Context(), token)); err != nil {
 			c.fail(w, request, err)
 			return

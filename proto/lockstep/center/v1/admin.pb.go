@@ -3122,6 +3122,94 @@ func (x *ListFailedDeliveriesResponse) GetNextPageToken() string {
 	return ""
 }
 
+type GetDeliveryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DeliveryId    string                 `protobuf:"bytes,1,opt,name=delivery_id,json=deliveryId,proto3" json:"delivery_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDeliveryRequest) Reset() {
+	*x = GetDeliveryRequest{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDeliveryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDeliveryRequest) ProtoMessage() {}
+
+func (x *GetDeliveryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDeliveryRequest.ProtoReflect.Descriptor instead.
+func (*GetDeliveryRequest) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *GetDeliveryRequest) GetDeliveryId() string {
+	if x != nil {
+		return x.DeliveryId
+	}
+	return ""
+}
+
+type GetDeliveryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Delivery      *Delivery              `protobuf:"bytes,1,opt,name=delivery,proto3" json:"delivery,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDeliveryResponse) Reset() {
+	*x = GetDeliveryResponse{}
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDeliveryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDeliveryResponse) ProtoMessage() {}
+
+func (x *GetDeliveryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDeliveryResponse.ProtoReflect.Descriptor instead.
+func (*GetDeliveryResponse) Descriptor() ([]byte, []int) {
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *GetDeliveryResponse) GetDelivery() *Delivery {
+	if x != nil {
+		return x.Delivery
+	}
+	return nil
+}
+
 type ReplayDeliveryRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DeliveryId    string                 `protobuf:"bytes,1,opt,name=delivery_id,json=deliveryId,proto3" json:"delivery_id,omitempty"`
@@ -3132,7 +3220,7 @@ type ReplayDeliveryRequest struct {
 
 func (x *ReplayDeliveryRequest) Reset() {
 	*x = ReplayDeliveryRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[43]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3144,7 +3232,7 @@ func (x *ReplayDeliveryRequest) String() string {
 func (*ReplayDeliveryRequest) ProtoMessage() {}
 
 func (x *ReplayDeliveryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[43]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3157,7 +3245,7 @@ func (x *ReplayDeliveryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayDeliveryRequest.ProtoReflect.Descriptor instead.
 func (*ReplayDeliveryRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReplayDeliveryRequest) GetDeliveryId() string {
@@ -3183,7 +3271,7 @@ type ReplayDeliveryResponse struct {
 
 func (x *ReplayDeliveryResponse) Reset() {
 	*x = ReplayDeliveryResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[44]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3195,7 +3283,7 @@ func (x *ReplayDeliveryResponse) String() string {
 func (*ReplayDeliveryResponse) ProtoMessage() {}
 
 func (x *ReplayDeliveryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[44]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3208,7 +3296,7 @@ func (x *ReplayDeliveryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayDeliveryResponse.ProtoReflect.Descriptor instead.
 func (*ReplayDeliveryResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReplayDeliveryResponse) GetDelivery() *Delivery {
@@ -3231,7 +3319,7 @@ type ReplayRecordRequest struct {
 
 func (x *ReplayRecordRequest) Reset() {
 	*x = ReplayRecordRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[45]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3243,7 +3331,7 @@ func (x *ReplayRecordRequest) String() string {
 func (*ReplayRecordRequest) ProtoMessage() {}
 
 func (x *ReplayRecordRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[45]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3256,7 +3344,7 @@ func (x *ReplayRecordRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayRecordRequest.ProtoReflect.Descriptor instead.
 func (*ReplayRecordRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReplayRecordRequest) GetKey() string {
@@ -3303,7 +3391,7 @@ type ReplayRecordResponse struct {
 
 func (x *ReplayRecordResponse) Reset() {
 	*x = ReplayRecordResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[46]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3315,7 +3403,7 @@ func (x *ReplayRecordResponse) String() string {
 func (*ReplayRecordResponse) ProtoMessage() {}
 
 func (x *ReplayRecordResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[46]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3328,7 +3416,7 @@ func (x *ReplayRecordResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayRecordResponse.ProtoReflect.Descriptor instead.
 func (*ReplayRecordResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReplayRecordResponse) GetDelivery() *Delivery {
@@ -3349,7 +3437,7 @@ type ExplainRecordRequest struct {
 
 func (x *ExplainRecordRequest) Reset() {
 	*x = ExplainRecordRequest{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[47]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3361,7 +3449,7 @@ func (x *ExplainRecordRequest) String() string {
 func (*ExplainRecordRequest) ProtoMessage() {}
 
 func (x *ExplainRecordRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[47]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3374,7 +3462,7 @@ func (x *ExplainRecordRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRecordRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRecordRequest) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ExplainRecordRequest) GetKey() string {
@@ -3419,7 +3507,7 @@ type ExplainRecordResponse struct {
 
 func (x *ExplainRecordResponse) Reset() {
 	*x = ExplainRecordResponse{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[48]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3431,7 +3519,7 @@ func (x *ExplainRecordResponse) String() string {
 func (*ExplainRecordResponse) ProtoMessage() {}
 
 func (x *ExplainRecordResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[48]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3444,7 +3532,7 @@ func (x *ExplainRecordResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRecordResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRecordResponse) Descriptor() ([]byte, []int) {
-	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_lockstep_center_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ExplainRecordResponse) GetFound() bool {
@@ -3521,7 +3609,7 @@ type CreateTaskResponse_Created struct {
 
 func (x *CreateTaskResponse_Created) Reset() {
 	*x = CreateTaskResponse_Created{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[49]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3533,7 +3621,7 @@ func (x *CreateTaskResponse_Created) String() string {
 func (*CreateTaskResponse_Created) ProtoMessage() {}
 
 func (x *CreateTaskResponse_Created) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[49]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3575,7 +3663,7 @@ type CreateTaskResponse_LeftOut struct {
 
 func (x *CreateTaskResponse_LeftOut) Reset() {
 	*x = CreateTaskResponse_LeftOut{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[50]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3587,7 +3675,7 @@ func (x *CreateTaskResponse_LeftOut) String() string {
 func (*CreateTaskResponse_LeftOut) ProtoMessage() {}
 
 func (x *CreateTaskResponse_LeftOut) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[50]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3634,7 +3722,7 @@ type ListOutcomesResponse_Outcome struct {
 
 func (x *ListOutcomesResponse_Outcome) Reset() {
 	*x = ListOutcomesResponse_Outcome{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[51]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3646,7 +3734,7 @@ func (x *ListOutcomesResponse_Outcome) String() string {
 func (*ListOutcomesResponse_Outcome) ProtoMessage() {}
 
 func (x *ListOutcomesResponse_Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[51]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3686,7 +3774,7 @@ type ListTargetsResponse_Target struct {
 
 func (x *ListTargetsResponse_Target) Reset() {
 	*x = ListTargetsResponse_Target{}
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[52]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3698,7 +3786,7 @@ func (x *ListTargetsResponse_Target) String() string {
 func (*ListTargetsResponse_Target) ProtoMessage() {}
 
 func (x *ListTargetsResponse_Target) ProtoReflect() protoreflect.Message {
-	mi := &file_lockstep_center_v1_admin_proto_msgTypes[52]
+	mi := &file_lockstep_center_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3991,7 +4079,12 @@ const file_lockstep_center_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"deliveries\x18\x01 \x03(\v2\x1c.lockstep.center.v1.DeliveryR\n" +
 	"deliveries\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"P\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"5\n" +
+	"\x12GetDeliveryRequest\x12\x1f\n" +
+	"\vdelivery_id\x18\x01 \x01(\tR\n" +
+	"deliveryId\"O\n" +
+	"\x13GetDeliveryResponse\x128\n" +
+	"\bdelivery\x18\x01 \x01(\v2\x1c.lockstep.center.v1.DeliveryR\bdelivery\"P\n" +
 	"\x15ReplayDeliveryRequest\x12\x1f\n" +
 	"\vdelivery_id\x18\x01 \x01(\tR\n" +
 	"deliveryId\x12\x16\n" +
@@ -4032,7 +4125,7 @@ const file_lockstep_center_v1_admin_proto_rawDesc = "" +
 	"\x16DELIVERY_STATE_SENDING\x10\x02\x12\x17\n" +
 	"\x13DELIVERY_STATE_DONE\x10\x03\x12\x19\n" +
 	"\x15DELIVERY_STATE_FAILED\x10\x04\x12\x1a\n" +
-	"\x16DELIVERY_STATE_DROPPED\x10\x052\xee\x14\n" +
+	"\x16DELIVERY_STATE_DROPPED\x10\x052\xf5\x15\n" +
 	"\fAdminService\x12q\n" +
 	"\n" +
 	"CreateTask\x12%.lockstep.center.v1.CreateTaskRequest\x1a&.lockstep.center.v1.CreateTaskResponse\"\x14\x82\xd3\xe4\x93\x02\x0e:\x01*\"\t/v1/tasks\x12o\n" +
@@ -4055,7 +4148,8 @@ const file_lockstep_center_v1_admin_proto_rawDesc = "" +
 	"\tAddTenant\x12$.lockstep.center.v1.AddTenantRequest\x1a%.lockstep.center.v1.AddTenantResponse\"7\x82\xd3\xe4\x93\x021:\x01*\x1a,/v1/consumers/{consumer}/tenants/{tenant_id}\x12\x97\x01\n" +
 	"\fRemoveTenant\x12'.lockstep.center.v1.RemoveTenantRequest\x1a(.lockstep.center.v1.RemoveTenantResponse\"4\x82\xd3\xe4\x93\x02.*,/v1/consumers/{consumer}/tenants/{tenant_id}\x12s\n" +
 	"\vListTargets\x12&.lockstep.center.v1.ListTargetsRequest\x1a'.lockstep.center.v1.ListTargetsResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/targets\x12\x91\x01\n" +
-	"\x14ListFailedDeliveries\x12/.lockstep.center.v1.ListFailedDeliveriesRequest\x1a0.lockstep.center.v1.ListFailedDeliveriesResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/deliveries\x12\x97\x01\n" +
+	"\x14ListFailedDeliveries\x12/.lockstep.center.v1.ListFailedDeliveriesRequest\x1a0.lockstep.center.v1.ListFailedDeliveriesResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/deliveries\x12\x84\x01\n" +
+	"\vGetDelivery\x12&.lockstep.center.v1.GetDeliveryRequest\x1a'.lockstep.center.v1.GetDeliveryResponse\"$\x82\xd3\xe4\x93\x02\x1e\x12\x1c/v1/deliveries/{delivery_id}\x12\x97\x01\n" +
 	"\x0eReplayDelivery\x12).lockstep.center.v1.ReplayDeliveryRequest\x1a*.lockstep.center.v1.ReplayDeliveryResponse\".\x82\xd3\xe4\x93\x02(:\x01*\"#/v1/deliveries/{delivery_id}:replay\x12\x86\x01\n" +
 	"\fReplayRecord\x12'.lockstep.center.v1.ReplayRecordRequest\x1a(.lockstep.center.v1.ReplayRecordResponse\"#\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/records/{key}:replay\x12\x7f\n" +
 	"\rExplainRecord\x12(.lockstep.center.v1.ExplainRecordRequest\x1a).lockstep.center.v1.ExplainRecordResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/records/{key}B\xbe\x01\n" +
@@ -4075,7 +4169,7 @@ func file_lockstep_center_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_lockstep_center_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_lockstep_center_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_lockstep_center_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_lockstep_center_v1_admin_proto_goTypes = []any{
 	(ManifestState)(0),                   // 0: lockstep.center.v1.ManifestState
 	(DeliveryState)(0),                   // 1: lockstep.center.v1.DeliveryState
@@ -4122,134 +4216,139 @@ var file_lockstep_center_v1_admin_proto_goTypes = []any{
 	(*Delivery)(nil),                     // 42: lockstep.center.v1.Delivery
 	(*ListFailedDeliveriesRequest)(nil),  // 43: lockstep.center.v1.ListFailedDeliveriesRequest
 	(*ListFailedDeliveriesResponse)(nil), // 44: lockstep.center.v1.ListFailedDeliveriesResponse
-	(*ReplayDeliveryRequest)(nil),        // 45: lockstep.center.v1.ReplayDeliveryRequest
-	(*ReplayDeliveryResponse)(nil),       // 46: lockstep.center.v1.ReplayDeliveryResponse
-	(*ReplayRecordRequest)(nil),          // 47: lockstep.center.v1.ReplayRecordRequest
-	(*ReplayRecordResponse)(nil),         // 48: lockstep.center.v1.ReplayRecordResponse
-	(*ExplainRecordRequest)(nil),         // 49: lockstep.center.v1.ExplainRecordRequest
-	(*ExplainRecordResponse)(nil),        // 50: lockstep.center.v1.ExplainRecordResponse
-	(*CreateTaskResponse_Created)(nil),   // 51: lockstep.center.v1.CreateTaskResponse.Created
-	(*CreateTaskResponse_LeftOut)(nil),   // 52: lockstep.center.v1.CreateTaskResponse.LeftOut
-	(*ListOutcomesResponse_Outcome)(nil), // 53: lockstep.center.v1.ListOutcomesResponse.Outcome
-	(*ListTargetsResponse_Target)(nil),   // 54: lockstep.center.v1.ListTargetsResponse.Target
-	(v1.Scope)(0),                        // 55: lockstep.evidence.v1.Scope
-	(v1.Mode)(0),                         // 56: lockstep.evidence.v1.Mode
-	(v1.TaskState)(0),                    // 57: lockstep.evidence.v1.TaskState
-	(*timestamppb.Timestamp)(nil),        // 58: google.protobuf.Timestamp
-	(v1.Phase)(0),                        // 59: lockstep.evidence.v1.Phase
-	(*v1.ClassCount)(nil),                // 60: lockstep.evidence.v1.ClassCount
-	(v1.Verified)(0),                     // 61: lockstep.evidence.v1.Verified
-	(*v1.ErrorItem)(nil),                 // 62: lockstep.evidence.v1.ErrorItem
-	(*v1.Envelope)(nil),                  // 63: lockstep.evidence.v1.Envelope
-	(*v1.Neighbour)(nil),                 // 64: lockstep.evidence.v1.Neighbour
+	(*GetDeliveryRequest)(nil),           // 45: lockstep.center.v1.GetDeliveryRequest
+	(*GetDeliveryResponse)(nil),          // 46: lockstep.center.v1.GetDeliveryResponse
+	(*ReplayDeliveryRequest)(nil),        // 47: lockstep.center.v1.ReplayDeliveryRequest
+	(*ReplayDeliveryResponse)(nil),       // 48: lockstep.center.v1.ReplayDeliveryResponse
+	(*ReplayRecordRequest)(nil),          // 49: lockstep.center.v1.ReplayRecordRequest
+	(*ReplayRecordResponse)(nil),         // 50: lockstep.center.v1.ReplayRecordResponse
+	(*ExplainRecordRequest)(nil),         // 51: lockstep.center.v1.ExplainRecordRequest
+	(*ExplainRecordResponse)(nil),        // 52: lockstep.center.v1.ExplainRecordResponse
+	(*CreateTaskResponse_Created)(nil),   // 53: lockstep.center.v1.CreateTaskResponse.Created
+	(*CreateTaskResponse_LeftOut)(nil),   // 54: lockstep.center.v1.CreateTaskResponse.LeftOut
+	(*ListOutcomesResponse_Outcome)(nil), // 55: lockstep.center.v1.ListOutcomesResponse.Outcome
+	(*ListTargetsResponse_Target)(nil),   // 56: lockstep.center.v1.ListTargetsResponse.Target
+	(v1.Scope)(0),                        // 57: lockstep.evidence.v1.Scope
+	(v1.Mode)(0),                         // 58: lockstep.evidence.v1.Mode
+	(v1.TaskState)(0),                    // 59: lockstep.evidence.v1.TaskState
+	(*timestamppb.Timestamp)(nil),        // 60: google.protobuf.Timestamp
+	(v1.Phase)(0),                        // 61: lockstep.evidence.v1.Phase
+	(*v1.ClassCount)(nil),                // 62: lockstep.evidence.v1.ClassCount
+	(v1.Verified)(0),                     // 63: lockstep.evidence.v1.Verified
+	(*v1.ErrorItem)(nil),                 // 64: lockstep.evidence.v1.ErrorItem
+	(*v1.Envelope)(nil),                  // 65: lockstep.evidence.v1.Envelope
+	(*v1.Neighbour)(nil),                 // 66: lockstep.evidence.v1.Neighbour
 }
 var file_lockstep_center_v1_admin_proto_depIdxs = []int32{
-	55, // 0: lockstep.center.v1.CreateTaskRequest.scope:type_name -> lockstep.evidence.v1.Scope
-	56, // 1: lockstep.center.v1.CreateTaskRequest.mode:type_name -> lockstep.evidence.v1.Mode
-	51, // 2: lockstep.center.v1.CreateTaskResponse.tasks:type_name -> lockstep.center.v1.CreateTaskResponse.Created
-	52, // 3: lockstep.center.v1.CreateTaskResponse.left_out:type_name -> lockstep.center.v1.CreateTaskResponse.LeftOut
-	55, // 4: lockstep.center.v1.Task.scope:type_name -> lockstep.evidence.v1.Scope
-	56, // 5: lockstep.center.v1.Task.mode:type_name -> lockstep.evidence.v1.Mode
-	57, // 6: lockstep.center.v1.Task.state:type_name -> lockstep.evidence.v1.TaskState
+	57, // 0: lockstep.center.v1.CreateTaskRequest.scope:type_name -> lockstep.evidence.v1.Scope
+	58, // 1: lockstep.center.v1.CreateTaskRequest.mode:type_name -> lockstep.evidence.v1.Mode
+	53, // 2: lockstep.center.v1.CreateTaskResponse.tasks:type_name -> lockstep.center.v1.CreateTaskResponse.Created
+	54, // 3: lockstep.center.v1.CreateTaskResponse.left_out:type_name -> lockstep.center.v1.CreateTaskResponse.LeftOut
+	57, // 4: lockstep.center.v1.Task.scope:type_name -> lockstep.evidence.v1.Scope
+	58, // 5: lockstep.center.v1.Task.mode:type_name -> lockstep.evidence.v1.Mode
+	59, // 6: lockstep.center.v1.Task.state:type_name -> lockstep.evidence.v1.TaskState
 	0,  // 7: lockstep.center.v1.Task.manifest_state:type_name -> lockstep.center.v1.ManifestState
-	58, // 8: lockstep.center.v1.Task.window_start:type_name -> google.protobuf.Timestamp
-	58, // 9: lockstep.center.v1.Task.created_at:type_name -> google.protobuf.Timestamp
-	58, // 10: lockstep.center.v1.Task.updated_at:type_name -> google.protobuf.Timestamp
-	58, // 11: lockstep.center.v1.Task.ended_at:type_name -> google.protobuf.Timestamp
-	58, // 12: lockstep.center.v1.Task.lease_until:type_name -> google.protobuf.Timestamp
-	58, // 13: lockstep.center.v1.Task.next_dispatch_at:type_name -> google.protobuf.Timestamp
+	60, // 8: lockstep.center.v1.Task.window_start:type_name -> google.protobuf.Timestamp
+	60, // 9: lockstep.center.v1.Task.created_at:type_name -> google.protobuf.Timestamp
+	60, // 10: lockstep.center.v1.Task.updated_at:type_name -> google.protobuf.Timestamp
+	60, // 11: lockstep.center.v1.Task.ended_at:type_name -> google.protobuf.Timestamp
+	60, // 12: lockstep.center.v1.Task.lease_until:type_name -> google.protobuf.Timestamp
+	60, // 13: lockstep.center.v1.Task.next_dispatch_at:type_name -> google.protobuf.Timestamp
 	6,  // 14: lockstep.center.v1.Task.progress:type_name -> lockstep.center.v1.Progress
 	5,  // 15: lockstep.center.v1.Task.estimate:type_name -> lockstep.center.v1.Estimate
-	58, // 16: lockstep.center.v1.Estimate.scan_ends_at:type_name -> google.protobuf.Timestamp
-	59, // 17: lockstep.center.v1.Progress.phase:type_name -> lockstep.evidence.v1.Phase
-	60, // 18: lockstep.center.v1.Progress.counts:type_name -> lockstep.evidence.v1.ClassCount
-	58, // 19: lockstep.center.v1.Progress.reported_at:type_name -> google.protobuf.Timestamp
-	61, // 20: lockstep.center.v1.Progress.verified:type_name -> lockstep.evidence.v1.Verified
-	58, // 21: lockstep.center.v1.Progress.started_at:type_name -> google.protobuf.Timestamp
+	60, // 16: lockstep.center.v1.Estimate.scan_ends_at:type_name -> google.protobuf.Timestamp
+	61, // 17: lockstep.center.v1.Progress.phase:type_name -> lockstep.evidence.v1.Phase
+	62, // 18: lockstep.center.v1.Progress.counts:type_name -> lockstep.evidence.v1.ClassCount
+	60, // 19: lockstep.center.v1.Progress.reported_at:type_name -> google.protobuf.Timestamp
+	63, // 20: lockstep.center.v1.Progress.verified:type_name -> lockstep.evidence.v1.Verified
+	60, // 21: lockstep.center.v1.Progress.started_at:type_name -> google.protobuf.Timestamp
 	4,  // 22: lockstep.center.v1.GetTaskResponse.task:type_name -> lockstep.center.v1.Task
-	57, // 23: lockstep.center.v1.ListTasksRequest.states:type_name -> lockstep.evidence.v1.TaskState
+	59, // 23: lockstep.center.v1.ListTasksRequest.states:type_name -> lockstep.evidence.v1.TaskState
 	4,  // 24: lockstep.center.v1.ListTasksResponse.tasks:type_name -> lockstep.center.v1.Task
 	4,  // 25: lockstep.center.v1.CancelTaskResponse.task:type_name -> lockstep.center.v1.Task
-	57, // 26: lockstep.center.v1.Result.state:type_name -> lockstep.evidence.v1.TaskState
+	59, // 26: lockstep.center.v1.Result.state:type_name -> lockstep.evidence.v1.TaskState
 	6,  // 27: lockstep.center.v1.Result.figures:type_name -> lockstep.center.v1.Progress
-	62, // 28: lockstep.center.v1.Result.items:type_name -> lockstep.evidence.v1.ErrorItem
-	58, // 29: lockstep.center.v1.Result.received_at:type_name -> google.protobuf.Timestamp
-	63, // 30: lockstep.center.v1.Result.report:type_name -> lockstep.evidence.v1.Envelope
+	64, // 28: lockstep.center.v1.Result.items:type_name -> lockstep.evidence.v1.ErrorItem
+	60, // 29: lockstep.center.v1.Result.received_at:type_name -> google.protobuf.Timestamp
+	65, // 30: lockstep.center.v1.Result.report:type_name -> lockstep.evidence.v1.Envelope
 	14, // 31: lockstep.center.v1.ListResultsResponse.results:type_name -> lockstep.center.v1.Result
-	53, // 32: lockstep.center.v1.ListOutcomesResponse.outcomes:type_name -> lockstep.center.v1.ListOutcomesResponse.Outcome
-	58, // 33: lockstep.center.v1.Event.at:type_name -> google.protobuf.Timestamp
-	57, // 34: lockstep.center.v1.Event.state:type_name -> lockstep.evidence.v1.TaskState
+	55, // 32: lockstep.center.v1.ListOutcomesResponse.outcomes:type_name -> lockstep.center.v1.ListOutcomesResponse.Outcome
+	60, // 33: lockstep.center.v1.Event.at:type_name -> google.protobuf.Timestamp
+	59, // 34: lockstep.center.v1.Event.state:type_name -> lockstep.evidence.v1.TaskState
 	19, // 35: lockstep.center.v1.ListEventsResponse.events:type_name -> lockstep.center.v1.Event
 	4,  // 36: lockstep.center.v1.WatchTaskResponse.task:type_name -> lockstep.center.v1.Task
-	63, // 37: lockstep.center.v1.GetEvidenceResponse.header:type_name -> lockstep.evidence.v1.Envelope
-	63, // 38: lockstep.center.v1.GetEvidenceResponse.reports:type_name -> lockstep.evidence.v1.Envelope
-	64, // 39: lockstep.center.v1.GetEvidenceResponse.included:type_name -> lockstep.evidence.v1.Neighbour
+	65, // 37: lockstep.center.v1.GetEvidenceResponse.header:type_name -> lockstep.evidence.v1.Envelope
+	65, // 38: lockstep.center.v1.GetEvidenceResponse.reports:type_name -> lockstep.evidence.v1.Envelope
+	66, // 39: lockstep.center.v1.GetEvidenceResponse.included:type_name -> lockstep.evidence.v1.Neighbour
 	25, // 40: lockstep.center.v1.GetEvidenceResponse.absent:type_name -> lockstep.center.v1.Absence
-	64, // 41: lockstep.center.v1.Absence.left:type_name -> lockstep.evidence.v1.Neighbour
-	64, // 42: lockstep.center.v1.Absence.right:type_name -> lockstep.evidence.v1.Neighbour
-	58, // 43: lockstep.center.v1.CollectionStatus.proven_equal_at:type_name -> google.protobuf.Timestamp
+	66, // 41: lockstep.center.v1.Absence.left:type_name -> lockstep.evidence.v1.Neighbour
+	66, // 42: lockstep.center.v1.Absence.right:type_name -> lockstep.evidence.v1.Neighbour
+	60, // 43: lockstep.center.v1.CollectionStatus.proven_equal_at:type_name -> google.protobuf.Timestamp
 	4,  // 44: lockstep.center.v1.CollectionStatus.newest:type_name -> lockstep.center.v1.Task
 	27, // 45: lockstep.center.v1.ListCollectionsResponse.collections:type_name -> lockstep.center.v1.CollectionStatus
-	58, // 46: lockstep.center.v1.Grant.updated_at:type_name -> google.protobuf.Timestamp
+	60, // 46: lockstep.center.v1.Grant.updated_at:type_name -> google.protobuf.Timestamp
 	29, // 47: lockstep.center.v1.ListGrantsResponse.grants:type_name -> lockstep.center.v1.Grant
 	29, // 48: lockstep.center.v1.SetGrantResponse.grant:type_name -> lockstep.center.v1.Grant
-	54, // 49: lockstep.center.v1.ListTargetsResponse.targets:type_name -> lockstep.center.v1.ListTargetsResponse.Target
+	56, // 49: lockstep.center.v1.ListTargetsResponse.targets:type_name -> lockstep.center.v1.ListTargetsResponse.Target
 	1,  // 50: lockstep.center.v1.Delivery.state:type_name -> lockstep.center.v1.DeliveryState
-	58, // 51: lockstep.center.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
-	58, // 52: lockstep.center.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
-	58, // 53: lockstep.center.v1.Delivery.updated_at:type_name -> google.protobuf.Timestamp
-	58, // 54: lockstep.center.v1.Delivery.ended_at:type_name -> google.protobuf.Timestamp
+	60, // 51: lockstep.center.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
+	60, // 52: lockstep.center.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
+	60, // 53: lockstep.center.v1.Delivery.updated_at:type_name -> google.protobuf.Timestamp
+	60, // 54: lockstep.center.v1.Delivery.ended_at:type_name -> google.protobuf.Timestamp
 	1,  // 55: lockstep.center.v1.ListFailedDeliveriesRequest.states:type_name -> lockstep.center.v1.DeliveryState
 	42, // 56: lockstep.center.v1.ListFailedDeliveriesResponse.deliveries:type_name -> lockstep.center.v1.Delivery
-	42, // 57: lockstep.center.v1.ReplayDeliveryResponse.delivery:type_name -> lockstep.center.v1.Delivery
-	42, // 58: lockstep.center.v1.ReplayRecordResponse.delivery:type_name -> lockstep.center.v1.Delivery
-	4,  // 59: lockstep.center.v1.CreateTaskResponse.Created.task:type_name -> lockstep.center.v1.Task
-	62, // 60: lockstep.center.v1.ListOutcomesResponse.Outcome.item:type_name -> lockstep.evidence.v1.ErrorItem
-	2,  // 61: lockstep.center.v1.AdminService.CreateTask:input_type -> lockstep.center.v1.CreateTaskRequest
-	7,  // 62: lockstep.center.v1.AdminService.GetTask:input_type -> lockstep.center.v1.GetTaskRequest
-	9,  // 63: lockstep.center.v1.AdminService.ListTasks:input_type -> lockstep.center.v1.ListTasksRequest
-	11, // 64: lockstep.center.v1.AdminService.CancelTask:input_type -> lockstep.center.v1.CancelTaskRequest
-	13, // 65: lockstep.center.v1.AdminService.ListResults:input_type -> lockstep.center.v1.ListResultsRequest
-	16, // 66: lockstep.center.v1.AdminService.ListOutcomes:input_type -> lockstep.center.v1.ListOutcomesRequest
-	18, // 67: lockstep.center.v1.AdminService.ListEvents:input_type -> lockstep.center.v1.ListEventsRequest
-	21, // 68: lockstep.center.v1.AdminService.WatchTask:input_type -> lockstep.center.v1.WatchTaskRequest
-	23, // 69: lockstep.center.v1.AdminService.GetEvidence:input_type -> lockstep.center.v1.GetEvidenceRequest
-	26, // 70: lockstep.center.v1.AdminService.ListCollections:input_type -> lockstep.center.v1.ListCollectionsRequest
-	30, // 71: lockstep.center.v1.AdminService.ListGrants:input_type -> lockstep.center.v1.ListGrantsRequest
-	32, // 72: lockstep.center.v1.AdminService.SetGrant:input_type -> lockstep.center.v1.SetGrantRequest
-	34, // 73: lockstep.center.v1.AdminService.ListTenants:input_type -> lockstep.center.v1.ListTenantsRequest
-	36, // 74: lockstep.center.v1.AdminService.AddTenant:input_type -> lockstep.center.v1.AddTenantRequest
-	38, // 75: lockstep.center.v1.AdminService.RemoveTenant:input_type -> lockstep.center.v1.RemoveTenantRequest
-	40, // 76: lockstep.center.v1.AdminService.ListTargets:input_type -> lockstep.center.v1.ListTargetsRequest
-	43, // 77: lockstep.center.v1.AdminService.ListFailedDeliveries:input_type -> lockstep.center.v1.ListFailedDeliveriesRequest
-	45, // 78: lockstep.center.v1.AdminService.ReplayDelivery:input_type -> lockstep.center.v1.ReplayDeliveryRequest
-	47, // 79: lockstep.center.v1.AdminService.ReplayRecord:input_type -> lockstep.center.v1.ReplayRecordRequest
-	49, // 80: lockstep.center.v1.AdminService.ExplainRecord:input_type -> lockstep.center.v1.ExplainRecordRequest
-	3,  // 81: lockstep.center.v1.AdminService.CreateTask:output_type -> lockstep.center.v1.CreateTaskResponse
-	8,  // 82: lockstep.center.v1.AdminService.GetTask:output_type -> lockstep.center.v1.GetTaskResponse
-	10, // 83: lockstep.center.v1.AdminService.ListTasks:output_type -> lockstep.center.v1.ListTasksResponse
-	12, // 84: lockstep.center.v1.AdminService.CancelTask:output_type -> lockstep.center.v1.CancelTaskResponse
-	15, // 85: lockstep.center.v1.AdminService.ListResults:output_type -> lockstep.center.v1.ListResultsResponse
-	17, // 86: lockstep.center.v1.AdminService.ListOutcomes:output_type -> lockstep.center.v1.ListOutcomesResponse
-	20, // 87: lockstep.center.v1.AdminService.ListEvents:output_type -> lockstep.center.v1.ListEventsResponse
-	22, // 88: lockstep.center.v1.AdminService.WatchTask:output_type -> lockstep.center.v1.WatchTaskResponse
-	24, // 89: lockstep.center.v1.AdminService.GetEvidence:output_type -> lockstep.center.v1.GetEvidenceResponse
-	28, // 90: lockstep.center.v1.AdminService.ListCollections:output_type -> lockstep.center.v1.ListCollectionsResponse
-	31, // 91: lockstep.center.v1.AdminService.ListGrants:output_type -> lockstep.center.v1.ListGrantsResponse
-	33, // 92: lockstep.center.v1.AdminService.SetGrant:output_type -> lockstep.center.v1.SetGrantResponse
-	35, // 93: lockstep.center.v1.AdminService.ListTenants:output_type -> lockstep.center.v1.ListTenantsResponse
-	37, // 94: lockstep.center.v1.AdminService.AddTenant:output_type -> lockstep.center.v1.AddTenantResponse
-	39, // 95: lockstep.center.v1.AdminService.RemoveTenant:output_type -> lockstep.center.v1.RemoveTenantResponse
-	41, // 96: lockstep.center.v1.AdminService.ListTargets:output_type -> lockstep.center.v1.ListTargetsResponse
-	44, // 97: lockstep.center.v1.AdminService.ListFailedDeliveries:output_type -> lockstep.center.v1.ListFailedDeliveriesResponse
-	46, // 98: lockstep.center.v1.AdminService.ReplayDelivery:output_type -> lockstep.center.v1.ReplayDeliveryResponse
-	48, // 99: lockstep.center.v1.AdminService.ReplayRecord:output_type -> lockstep.center.v1.ReplayRecordResponse
-	50, // 100: lockstep.center.v1.AdminService.ExplainRecord:output_type -> lockstep.center.v1.ExplainRecordResponse
-	81, // [81:101] is the sub-list for method output_type
-	61, // [61:81] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	42, // 57: lockstep.center.v1.GetDeliveryResponse.delivery:type_name -> lockstep.center.v1.Delivery
+	42, // 58: lockstep.center.v1.ReplayDeliveryResponse.delivery:type_name -> lockstep.center.v1.Delivery
+	42, // 59: lockstep.center.v1.ReplayRecordResponse.delivery:type_name -> lockstep.center.v1.Delivery
+	4,  // 60: lockstep.center.v1.CreateTaskResponse.Created.task:type_name -> lockstep.center.v1.Task
+	64, // 61: lockstep.center.v1.ListOutcomesResponse.Outcome.item:type_name -> lockstep.evidence.v1.ErrorItem
+	2,  // 62: lockstep.center.v1.AdminService.CreateTask:input_type -> lockstep.center.v1.CreateTaskRequest
+	7,  // 63: lockstep.center.v1.AdminService.GetTask:input_type -> lockstep.center.v1.GetTaskRequest
+	9,  // 64: lockstep.center.v1.AdminService.ListTasks:input_type -> lockstep.center.v1.ListTasksRequest
+	11, // 65: lockstep.center.v1.AdminService.CancelTask:input_type -> lockstep.center.v1.CancelTaskRequest
+	13, // 66: lockstep.center.v1.AdminService.ListResults:input_type -> lockstep.center.v1.ListResultsRequest
+	16, // 67: lockstep.center.v1.AdminService.ListOutcomes:input_type -> lockstep.center.v1.ListOutcomesRequest
+	18, // 68: lockstep.center.v1.AdminService.ListEvents:input_type -> lockstep.center.v1.ListEventsRequest
+	21, // 69: lockstep.center.v1.AdminService.WatchTask:input_type -> lockstep.center.v1.WatchTaskRequest
+	23, // 70: lockstep.center.v1.AdminService.GetEvidence:input_type -> lockstep.center.v1.GetEvidenceRequest
+	26, // 71: lockstep.center.v1.AdminService.ListCollections:input_type -> lockstep.center.v1.ListCollectionsRequest
+	30, // 72: lockstep.center.v1.AdminService.ListGrants:input_type -> lockstep.center.v1.ListGrantsRequest
+	32, // 73: lockstep.center.v1.AdminService.SetGrant:input_type -> lockstep.center.v1.SetGrantRequest
+	34, // 74: lockstep.center.v1.AdminService.ListTenants:input_type -> lockstep.center.v1.ListTenantsRequest
+	36, // 75: lockstep.center.v1.AdminService.AddTenant:input_type -> lockstep.center.v1.AddTenantRequest
+	38, // 76: lockstep.center.v1.AdminService.RemoveTenant:input_type -> lockstep.center.v1.RemoveTenantRequest
+	40, // 77: lockstep.center.v1.AdminService.ListTargets:input_type -> lockstep.center.v1.ListTargetsRequest
+	43, // 78: lockstep.center.v1.AdminService.ListFailedDeliveries:input_type -> lockstep.center.v1.ListFailedDeliveriesRequest
+	45, // 79: lockstep.center.v1.AdminService.GetDelivery:input_type -> lockstep.center.v1.GetDeliveryRequest
+	47, // 80: lockstep.center.v1.AdminService.ReplayDelivery:input_type -> lockstep.center.v1.ReplayDeliveryRequest
+	49, // 81: lockstep.center.v1.AdminService.ReplayRecord:input_type -> lockstep.center.v1.ReplayRecordRequest
+	51, // 82: lockstep.center.v1.AdminService.ExplainRecord:input_type -> lockstep.center.v1.ExplainRecordRequest
+	3,  // 83: lockstep.center.v1.AdminService.CreateTask:output_type -> lockstep.center.v1.CreateTaskResponse
+	8,  // 84: lockstep.center.v1.AdminService.GetTask:output_type -> lockstep.center.v1.GetTaskResponse
+	10, // 85: lockstep.center.v1.AdminService.ListTasks:output_type -> lockstep.center.v1.ListTasksResponse
+	12, // 86: lockstep.center.v1.AdminService.CancelTask:output_type -> lockstep.center.v1.CancelTaskResponse
+	15, // 87: lockstep.center.v1.AdminService.ListResults:output_type -> lockstep.center.v1.ListResultsResponse
+	17, // 88: lockstep.center.v1.AdminService.ListOutcomes:output_type -> lockstep.center.v1.ListOutcomesResponse
+	20, // 89: lockstep.center.v1.AdminService.ListEvents:output_type -> lockstep.center.v1.ListEventsResponse
+	22, // 90: lockstep.center.v1.AdminService.WatchTask:output_type -> lockstep.center.v1.WatchTaskResponse
+	24, // 91: lockstep.center.v1.AdminService.GetEvidence:output_type -> lockstep.center.v1.GetEvidenceResponse
+	28, // 92: lockstep.center.v1.AdminService.ListCollections:output_type -> lockstep.center.v1.ListCollectionsResponse
+	31, // 93: lockstep.center.v1.AdminService.ListGrants:output_type -> lockstep.center.v1.ListGrantsResponse
+	33, // 94: lockstep.center.v1.AdminService.SetGrant:output_type -> lockstep.center.v1.SetGrantResponse
+	35, // 95: lockstep.center.v1.AdminService.ListTenants:output_type -> lockstep.center.v1.ListTenantsResponse
+	37, // 96: lockstep.center.v1.AdminService.AddTenant:output_type -> lockstep.center.v1.AddTenantResponse
+	39, // 97: lockstep.center.v1.AdminService.RemoveTenant:output_type -> lockstep.center.v1.RemoveTenantResponse
+	41, // 98: lockstep.center.v1.AdminService.ListTargets:output_type -> lockstep.center.v1.ListTargetsResponse
+	44, // 99: lockstep.center.v1.AdminService.ListFailedDeliveries:output_type -> lockstep.center.v1.ListFailedDeliveriesResponse
+	46, // 100: lockstep.center.v1.AdminService.GetDelivery:output_type -> lockstep.center.v1.GetDeliveryResponse
+	48, // 101: lockstep.center.v1.AdminService.ReplayDelivery:output_type -> lockstep.center.v1.ReplayDeliveryResponse
+	50, // 102: lockstep.center.v1.AdminService.ReplayRecord:output_type -> lockstep.center.v1.ReplayRecordResponse
+	52, // 103: lockstep.center.v1.AdminService.ExplainRecord:output_type -> lockstep.center.v1.ExplainRecordResponse
+	83, // [83:104] is the sub-list for method output_type
+	62, // [62:83] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_lockstep_center_v1_admin_proto_init() }
@@ -4268,7 +4367,7 @@ func file_lockstep_center_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lockstep_center_v1_admin_proto_rawDesc), len(file_lockstep_center_v1_admin_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   53,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

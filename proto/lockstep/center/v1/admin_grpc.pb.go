@@ -38,6 +38,7 @@ const (
 	AdminService_RemoveTenant_FullMethodName         = "/lockstep.center.v1.AdminService/RemoveTenant"
 	AdminService_ListTargets_FullMethodName          = "/lockstep.center.v1.AdminService/ListTargets"
 	AdminService_ListFailedDeliveries_FullMethodName = "/lockstep.center.v1.AdminService/ListFailedDeliveries"
+	AdminService_GetDelivery_FullMethodName          = "/lockstep.center.v1.AdminService/GetDelivery"
 	AdminService_ReplayDelivery_FullMethodName       = "/lockstep.center.v1.AdminService/ReplayDelivery"
 	AdminService_ReplayRecord_FullMethodName         = "/lockstep.center.v1.AdminService/ReplayRecord"
 	AdminService_ExplainRecord_FullMethodName        = "/lockstep.center.v1.AdminService/ExplainRecord"
@@ -85,6 +86,7 @@ type AdminServiceClient interface {
 	// Deliveries that were given up, unless other states are asked for. Newest
 	// first, keyset paging.
 	ListFailedDeliveries(ctx context.Context, in *ListFailedDeliveriesRequest, opts ...grpc.CallOption) (*ListFailedDeliveriesResponse, error)
+	GetDelivery(ctx context.Context, in *GetDeliveryRequest, opts ...grpc.CallOption) (*GetDeliveryResponse, error)
 	// Sends a record again that a delivery was about. The grant is checked first.
 	ReplayDelivery(ctx context.Context, in *ReplayDeliveryRequest, opts ...grpc.CallOption) (*ReplayDeliveryResponse, error)
 	// Sends a record's current value to a consumer. The grant is checked first.
@@ -280,6 +282,16 @@ func (c *adminServiceClient) ListFailedDeliveries(ctx context.Context, in *ListF
 	return out, nil
 }
 
+func (c *adminServiceClient) GetDelivery(ctx context.Context, in *GetDeliveryRequest, opts ...grpc.CallOption) (*GetDeliveryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetDeliveryResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetDelivery_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) ReplayDelivery(ctx context.Context, in *ReplayDeliveryRequest, opts ...grpc.CallOption) (*ReplayDeliveryResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReplayDeliveryResponse)
@@ -352,6 +364,7 @@ type AdminServiceServer interface {
 	// Deliveries that were given up, unless other states are asked for. Newest
 	// first, keyset paging.
 	ListFailedDeliveries(context.Context, *ListFailedDeliveriesRequest) (*ListFailedDeliveriesResponse, error)
+	GetDelivery(context.Context, *GetDeliveryRequest) (*GetDeliveryResponse, error)
 	// Sends a record again that a delivery was about. The grant is checked first.
 	ReplayDelivery(context.Context, *ReplayDeliveryRequest) (*ReplayDeliveryResponse, error)
 	// Sends a record's current value to a consumer. The grant is checked first.
@@ -418,6 +431,9 @@ func (UnimplementedAdminServiceServer) ListTargets(context.Context, *ListTargets
 }
 func (UnimplementedAdminServiceServer) ListFailedDeliveries(context.Context, *ListFailedDeliveriesRequest) (*ListFailedDeliveriesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListFailedDeliveries not implemented")
+}
+func (UnimplementedAdminServiceServer) GetDelivery(context.Context, *GetDeliveryRequest) (*GetDeliveryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetDelivery not implemented")
 }
 func (UnimplementedAdminServiceServer) ReplayDelivery(context.Context, *ReplayDeliveryRequest) (*ReplayDeliveryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplayDelivery not implemented")
@@ -748,6 +764,24 @@ func _AdminService_ListFailedDeliveries_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_GetDelivery_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetDeliveryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetDelivery(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetDelivery_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetDelivery(ctx, req.(*GetDeliveryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_ReplayDelivery_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReplayDeliveryRequest)
 	if err := dec(in); err != nil {
@@ -872,6 +906,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListFailedDeliveries",
 			Handler:    _AdminService_ListFailedDeliveries_Handler,
+		},
+		{
+			MethodName: "GetDelivery",
+			Handler:    _AdminService_GetDelivery_Handler,
 		},
 		{
 			MethodName: "ReplayDelivery",

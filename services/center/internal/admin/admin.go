@@ -64,6 +64,7 @@ func Rules() map[string]identity.Rule {
 		centerv1.AdminService_ListTenants_FullMethodName:          viewer,
 		centerv1.AdminService_ListTargets_FullMethodName:          viewer,
 		centerv1.AdminService_ListFailedDeliveries_FullMethodName: viewer,
+		centerv1.AdminService_GetDelivery_FullMethodName:          viewer,
 		centerv1.AdminService_ReplayDelivery_FullMethodName:       operator,
 		centerv1.AdminService_ReplayRecord_FullMethodName:         operator,
 		centerv1.AdminService_ExplainRecord_FullMethodName:        operator,

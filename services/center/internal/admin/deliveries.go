@@ -75,20 +75,39 @@ func deliveryView(d *store.Delivery) *centerv1.Delivery {
 	return v
 }
 
+// GetDelivery shows one delivery.
+func (s *Server) GetDelivery(ctx context.Context, req *centerv1.GetDeliveryRequest) (*centerv1.GetDeliveryResponse, error) {
+	op, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.visibleDelivery(ctx, op, req.GetDeliveryId())
+	if err != nil {
+		return nil, err
+	}
+	return &centerv1.GetDeliveryResponse{Delivery: deliveryView(d)}, nil
+}
+
+// visibleDelivery reads a delivery that the operator may see.
+func (s *Server) visibleDelivery(ctx context.Context, op identity.Operator, name string) (*store.Delivery, error) {
+	id, err := protocol.ParseID(name)
+	if err != nil {
+		return nil, fault.New(fault.InvalidArgument, "malformed delivery id").WithField("delivery_id", "%s", err)
+	}
+	d, err := s.Store.Delivery(ctx, id)
+	if err == nil && !op.MaySee(d.TenantID) {
+		err = fault.New(fault.NotFound, "there is no delivery %s", name)
+	}
+	return d, err
+}
+
 // ReplayDelivery sends the record of a delivery again.
 func (s *Server) ReplayDelivery(ctx context.Context, req *centerv1.ReplayDeliveryRequest) (*centerv1.ReplayDeliveryResponse, error) {
 	op, err := caller(ctx)
 	if err != nil {
 		return nil, err
 	}
-	id, err := protocol.ParseID(req.GetDeliveryId())
-	if err != nil {
-		return nil, fault.New(fault.InvalidArgument, "malformed delivery id").WithField("delivery_id", "%s", err)
-	}
-	d, err := s.Store.Delivery(ctx, id)
-	if err == nil && !op.MaySee(d.TenantID) {
-		err = fault.New(fault.NotFound, "there is no delivery %s", req.GetDeliveryId())
-	}
+	d, err := s.visibleDelivery(ctx, op, req.GetDeliveryId())
 	if err != nil {
 		return nil, err
 	}

@@ -113,6 +113,23 @@ func TestReplay(t *testing.T) {
 		t.Errorf("%v, woken %d", d, *woken)
 	}
 	w.Exec(`UPDATE lockstep.delivery SET state = 'FAILED', code = 'QUARANTINED', attempts = 9, ended_at = now()`)
+	shown, err := w.s.GetDelivery(w.eva, &centerv1.GetDeliveryRequest{DeliveryId: d.GetDeliveryId()})
+	w.Must(err)
+	if s := shown.GetDelivery(); s.GetKey() != recordKey || s.GetConsumer() != centertest.Consumer || s.GetCode() != "QUARANTINED" || s.GetAttempts() != 9 || s.GetEndedAt() == nil {
+		t.Errorf("%v", s)
+	}
+	for want, c := range map[fault.Reason]func() error{
+		fault.NotFound: func() error {
+			_, err := w.s.GetDelivery(w.tom, &centerv1.GetDeliveryRequest{DeliveryId: d.GetDeliveryId()})
+			return err
+		},
+		fault.InvalidArgument: func() error {
+			_, err := w.s.GetDelivery(w.eva, &centerv1.GetDeliveryRequest{DeliveryId: "x"})
+			return err
+		},
+	} {
+		wantReason(t, c(), want)
+	}
 	again, err := w.s.ReplayDelivery(w.eva, &centerv1.ReplayDeliveryRequest{DeliveryId: d.GetDeliveryId()})
 	w.Must(err)
 	if r := again.GetDelivery(); r.GetState() != centerv1.DeliveryState_DELIVERY_STATE_PENDING || r.GetAttempts() != 0 || r.GetDeliveryId() != d.GetDeliveryId() {

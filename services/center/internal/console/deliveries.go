@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"lockstep.dev/pkg/fault"
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
@@ -51,12 +52,30 @@ func (p *pages) deliveries(ctx context.Context, r *shell.Request) (shell.View, e
 	}}, nil
 }
 
-// replayForm knows the delivery by its id alone: the API has no call that shows one.
-func (p *pages) replayForm(_ context.Context, r *shell.Request) (shell.Form, error) {
+// replayForm shows what became of the record so far.
+func (p *pages) replayForm(ctx context.Context, r *shell.Request) (shell.Form, error) {
+	got, err := p.admin.GetDelivery(ctx, &centerv1.GetDeliveryRequest{DeliveryId: r.Value("delivery")})
+	if err != nil {
+		return shell.Form{}, err
+	}
+	d := got.GetDelivery()
+	facts := []shell.Fact{
+		{Label: "Record", Value: d.GetKey()},
+		{Label: "Consumer", Value: d.GetConsumer()},
+		{Label: "Tenant", Value: fmt.Sprint(d.GetTenantId())},
+		{Label: "Collection", Value: d.GetCollectionId()},
+		{Label: "State", Value: shell.Word(d.GetState())},
+		{Label: "Code", Value: d.GetCode()},
+		{Label: "Outcome", Value: d.GetOutcome()},
+		{Label: "Attempts", Value: fmt.Sprint(d.GetAttempts())},
+		{Label: "Queued", Value: r.Ago(d.GetCreatedAt())},
+		{Label: "Last moved", Value: r.Ago(d.GetUpdatedAt())},
+		{Label: "Delivery", Value: d.GetDeliveryId()},
+	}
 	return shell.Form{
 		Title: "Send the record again", Trail: []shell.Link{{Label: "Deliveries", Path: "deliveries"}}, Back: "deliveries", Button: "Send again",
 		Explain: "The record's current value is sent, if the grant still allows it. A consumer that has it already says so and changes nothing.",
-		Facts:   []shell.Fact{{Label: "Delivery", Value: r.Value("delivery")}}, Fields: []shell.Field{shell.Reason()},
+		Facts:   slices.DeleteFunc(facts, func(f shell.Fact) bool { return f.Value == "" }), Fields: []shell.Field{shell.Reason()},
 	}, nil
 }
 
