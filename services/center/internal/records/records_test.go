@@ -200,6 +200,48 @@ func TestAnswerIsCutByBytes(t *testing.T) {
 	wantUndecidable(t, w, tk, fmt.Sprintf("%032x", 1), fault.CanonRefused)
 }
 
+// TestALargeRecordKeepsNoOtherBack: what fits comes, in the order asked, and what
+// does not is named; asked for again it comes.
+func TestALargeRecordKeepsNoOtherBack(t *testing.T) {
+	w := evidencetest.New(t)
+	w.Exec(`INSERT INTO answers.answer (tenant_id, answer_id, form_id, version, seq_no, revision, "values")
+		SELECT 7, ('000000000000000000000000000000' || lpad(to_hex(n), 2, '0'))::uuid, 'form-1', 1, n, 1,
+		jsonb_build_object('a', repeat('x', (ARRAY[1, 7 << 20, 3 << 20, 1, 2 << 20, 1])[n])) FROM generate_series(1, 6) AS n`)
+	tk := w.Complete()
+	ask := func(numbers ...int) (answered, leftOver string) {
+		t.Helper()
+		var requests []records.Request
+		for _, n := range numbers {
+			requests = append(requests, records.Request{Key: fmt.Sprintf("%032x", n), ExpectedRevision: 1})
+		}
+		answers, left, err := w.Answerer.Answer(t.Context(), tk, nonce, requests)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range answers {
+			answered += a.Key[31:]
+		}
+		for _, key := range left {
+			leftOver += key[31:]
+		}
+		return answered, leftOver
+	}
+	for _, c := range []struct {
+		asked              []int
+		answered, leftOver string
+	}{
+		{[]int{1, 2, 3, 4, 5, 6}, "13456", "2"},
+		{[]int{6, 5, 4, 3, 2, 1}, "65431", "2"},
+		{[]int{2, 4}, "24", ""},
+		{[]int{2, 3}, "3", "2"},
+		{[]int{2}, "2", ""},
+	} {
+		if answered, leftOver := ask(c.asked...); answered != c.answered || leftOver != c.leftOver {
+			t.Errorf("asked for %v: %q, left over %q, want %q and %q", c.asked, answered, leftOver, c.answered, c.leftOver)
+		}
+	}
+}
+
 func TestAnswerRefuses(t *testing.T) {
 	w := evidencetest.New(t)
 	w.Answers(2)

@@ -56,16 +56,24 @@ func (w *words) sign(ctx context.Context, requests []Request, keys []string) (an
 	if err := group.Wait(); err != nil {
 		return nil, nil, err
 	}
+	answers, leftOver = cut(made, requests, maxAnswerBytes)
+	return answers, leftOver, nil
+}
+
+// cut keeps, in the order asked, what fits into an answer, at least one word. One
+// that does not is left over and keeps no other back.
+func cut(made []Answer, requests []Request, most int) (answers []Answer, leftOver []string) {
 	size := 0
 	for i, m := range made {
-		size += envelopeBytes(m.Word)
-		if m.Key == "" || size > maxAnswerBytes && len(answers) > 0 {
+		more := envelopeBytes(m.Word)
+		if m.Key == "" || size+more > most && len(answers) > 0 {
 			leftOver = append(leftOver, requests[i].Key)
 			continue
 		}
+		size += more
 		answers = append(answers, m)
 	}
-	return answers, leftOver, nil
+	return answers, leftOver
 }
 
 // envelopeBytes is what an answer adds to a message, generously.

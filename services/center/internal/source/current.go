@@ -31,8 +31,9 @@ type Current struct {
 const readOnce = 8 << 10
 
 // buildCurrent makes the statement that reads the rows under the keys $1. Of
-// those of the range ($2, $3) the contents come, in key order, while they are
-// $4 bytes at most together; the first one comes in any case.
+// those of the range ($2, $3) the contents come, the smallest ones first, while
+// they are $4 bytes at most together: a large one keeps no other back. The first
+// one comes in any case.
 func buildCurrent(t *dataset.Table, numbers string) string {
 	in := fmt.Sprintf("t.%s = $2::int8 AND t.%s = $3::text::%s", t.Tenant, t.Collection, t.CollectionType())
 	return fmt.Sprintf(`WITH held AS MATERIALIZED (
@@ -43,7 +44,7 @@ func buildCurrent(t *dataset.Table, numbers string) string {
 				FROM %[7]s AS t CROSS JOIN LATERAL (SELECT coalesce(%[8]s, false) AS is) AS mine
 				WHERE t.%[4]s = ANY($1::%[9]s[]) OFFSET 0)
 			AS r (key, revision, deleted, schema_version, sequence, mine, content)),
-		summed AS (SELECT *, sum(size) OVER (ORDER BY key ROWS UNBOUNDED PRECEDING) AS so_far FROM held)
+		summed AS (SELECT *, sum(size) OVER (ORDER BY size, key ROWS UNBOUNDED PRECEDING) AS so_far FROM held)
 		SELECT key, revision, deleted, schema_version, sequence, mine, so_far <= $4::int8 OR so_far = size,
 			CASE WHEN so_far > $4::int8 AND so_far > size THEN NULL WHEN short IS NOT NULL OR size = 0 THEN short
 				ELSE (SELECT (%[6]s)::text FROM %[7]s AS t WHERE %[8]s AND t.%[4]s = summed.key LIMIT 1) END
@@ -52,9 +53,10 @@ func buildCurrent(t *dataset.Table, numbers string) string {
 }
 
 // Current reads the rows that hold keys now, of any tenant or collection, in
-// one statement, from the primary only. Contents are read, in key order, up to
-// maxBytes together; the first one is read whatever its size. One longer than
-// canon.MaxBytes comes as a text that is no JSON.
+// one statement, from the primary only. Contents are read, the smallest ones
+// first and equal ones in key order, up to maxBytes together; the first one is
+// read whatever its size. One longer than canon.MaxBytes comes as a text that is
+// no JSON.
 func (s *Source) Current(ctx context.Context, r Range, keys []string, maxBytes int) (*Current, error) {
 	if _, err := s.rate.Take(ctx, len(keys)); err != nil {
 		return nil, err

@@ -427,15 +427,17 @@ func TestCurrentIsCutByBytes(t *testing.T) {
 		keys = append(keys, raw)
 	}
 	const around = len(`{"tags": null, "price": null, "title": ""}`)
+	const leftOver = -1
 	for _, c := range []struct {
 		name     string
 		from     int // the first key asked for
 		maxBytes int
-		want     []int // bytes of the contents; the rest is left over
+		want     []int // bytes of the contents; leftOver
 	}{
 		{"all fit, and what is too long stays where it is", 0, 1 << 20, []int{1, 100_000 + around, 100_000 + around, 10 + around}},
-		{"what does not fit is left over, with all behind it", 0, 150_000, []int{1, 100_000 + around}},
-		{"the first one comes whatever its size", 1, 0, []int{100_000 + around}},
+		{"what does not fit is left over and keeps nothing back", 0, 150_000, []int{1, 100_000 + around, leftOver, 10 + around}},
+		{"a large one does not come before smaller ones", 1, 50_000, []int{leftOver, leftOver, 10 + around}},
+		{"the first one comes whatever its size", 1, 0, []int{leftOver, leftOver, 10 + around}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := w.src.Current(t.Context(), w.rng, keys[c.from:], c.maxBytes)
@@ -445,7 +447,7 @@ func TestCurrentIsCutByBytes(t *testing.T) {
 			for i, k := range keys[c.from:] {
 				row := got.Rows[k]
 				switch {
-				case i >= len(c.want):
+				case c.want[i] == leftOver:
 					if row != nil || !got.LeftOver[k] || got.Missing(k) {
 						t.Errorf("record %d is not left over", i)
 					}
