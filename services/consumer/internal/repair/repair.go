@@ -16,6 +16,8 @@
 //	   write ──not as expected──▶ read both sides again ──too often──▶ EXHAUSTED
 //	     ├──the row itself is refused──▶ QUARANTINED
 //	     └──▶ REPAIRED
+//
+// A retirement goes the same way, but all of a task's are one transaction.
 package repair
 
 import (
@@ -23,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -189,11 +192,54 @@ func (r *Repairer) contradictions(t *Task, rows []*row, stored map[string]projec
 	return entries, conflicts
 }
 
-// record writes entries, marks and contradictions in one transaction.
+// record writes entries, marks and contradictions in one transaction. Where the
+// host refuses a contradiction's mark, they are halved until that row is alone:
+// then the contradiction is in the ledger only, and the write that follows tells
+// whether the row can be repaired. A mark that a host transaction keeps from
+// being made is tried again first.
 func (r *Repairer) record(ctx context.Context, t *Task, entries []store.Entry, marks []store.Mark, conflicts []projection.Conflict) error {
 	if len(entries) == 0 {
 		return nil
 	}
+	for try := 1; ; try++ {
+		err := r.recordOnce(ctx, t, entries, marks, conflicts)
+		if err == nil || len(conflicts) == 0 || errors.Is(err, claim.ErrFenced) {
+			return err
+		}
+		what := projection.FaultOf(err)
+		switch {
+		case what != projection.RowsOwn && what != projection.Busy:
+			return err
+		case len(conflicts) > 1:
+			t.Alive()
+			half := len(conflicts) / 2
+			theirs, others := apart(entries, conflicts[half:])
+			if err := r.record(ctx, t, others, marks, conflicts[:half]); err != nil {
+				return err
+			}
+			return r.record(ctx, t, theirs, nil, conflicts[half:])
+		case what == projection.RowsOwn || try > r.MaxRetries:
+			return r.recordOnce(ctx, t, entries, marks, nil)
+		}
+		if err := pause(ctx, try); err != nil {
+			return err
+		}
+	}
+}
+
+// apart parts the entries of the contradictions from the others.
+func apart(entries []store.Entry, conflicts []projection.Conflict) (theirs, others []store.Entry) {
+	for i := range entries {
+		if slices.ContainsFunc(conflicts, func(c projection.Conflict) bool { return c.Key == entries[i].Key }) {
+			theirs = append(theirs, entries[i])
+		} else {
+			others = append(others, entries[i])
+		}
+	}
+	return theirs, others
+}
+
+func (r *Repairer) recordOnce(ctx context.Context, t *Task, entries []store.Entry, marks []store.Mark, conflicts []projection.Conflict) error {
 	return r.Store.InEffect(ctx, t.Claim, t.Work, store.RepairPoints, func(e *store.Effect) error {
 		if _, err := r.Projection.MarkConflict(ctx, e.Tx, t.scope(), conflicts); err != nil {
 			return err

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"lockstep.dev/pkg/claim"
 	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/protocol"
 	"lockstep.dev/services/consumer/internal/projection"
@@ -168,12 +170,103 @@ func plannedKeys(list []planned) []string {
 	return keys
 }
 
-// retireAll is the one transaction. A row whose version moved is left and noted.
+// retireAll retires together what the host lets be retired. A row that its own
+// table refuses is found by trials that are rolled back, and decided before.
 func (r *Repairer) retireAll(ctx context.Context, t *Task, proved []planned) error {
-	items := make([]projection.RetireItem, len(proved))
-	oldest := proved[0].word.asked
-	for i, w := range proved {
+	for try := 1; len(proved) > 0; try++ {
+		err := r.retireTogether(ctx, t, proved)
+		if err == nil || errors.Is(err, claim.ErrFenced) {
+			return err
+		}
+		what := projection.FaultOf(err)
+		if what != projection.RowsOwn && what != projection.Busy {
+			return err
+		}
+		rest, tried := r.retirable(ctx, t, proved)
+		switch {
+		case tried != nil:
+			return tried
+		case len(rest) < len(proved):
+			proved = rest
+		case what == projection.RowsOwn || try > r.MaxRetries:
+			return err // no row's own: nothing is retired
+		default:
+			if err := pause(ctx, try); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// retirable leaves out the rows that the host refuses to retire, and notes them:
+// quarantined where it is for what they are, and like any row that moved where
+// something of the host's own holds them.
+func (r *Repairer) retirable(ctx context.Context, t *Task, proved []planned) (rest []planned, err error) {
+	for piece := range slices.Chunk(proved, MaxBatch) {
+		refused, err := r.refused(ctx, t, piece)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.note(ctx, t, refused); err != nil {
+			return nil, err
+		}
+		for _, w := range piece {
+			if !slices.ContainsFunc(refused, func(e store.Entry) bool { return e.Key == w.row.key }) {
+				rest = append(rest, w)
+			}
+		}
+	}
+	return rest, nil
+}
+
+// refused halves the rows until each that the host refuses is alone.
+func (r *Repairer) refused(ctx context.Context, t *Task, rows []planned) ([]store.Entry, error) {
+	t.Alive()
+	err := r.Store.InTrial(ctx, t.Work, func(e *store.Effect) error {
+		_, err := r.retireRows(ctx, t, e, rows)
+		return err
+	})
+	if err == nil {
+		return nil, nil
+	}
+	what := projection.FaultOf(err)
+	switch {
+	case what != projection.RowsOwn && what != projection.Busy:
+		return nil, err
+	case len(rows) > 1:
+		half := len(rows) / 2
+		left, err := r.refused(ctx, t, rows[:half])
+		if err != nil {
+			return nil, err
+		}
+		right, err := r.refused(ctx, t, rows[half:])
+		return append(left, right...), err
+	case what == projection.Busy:
+		return []store.Entry{evidenced(rows[0].row, rows[0].word, protocol.Reported, fault.RevisionMismatch)}, nil
+	default:
+		return []store.Entry{evidenced(rows[0].row, rows[0].word, protocol.Quarantined, fault.Quarantined)}, nil
+	}
+}
+
+// retireRows returns the keys of the rows that it retired: those that were
+// still as expected.
+func (r *Repairer) retireRows(ctx context.Context, t *Task, e *store.Effect, rows []planned) (keys []string, err error) {
+	items := make([]projection.RetireItem, len(rows))
+	for i, w := range rows {
 		items[i] = projection.RetireItem{Key: w.row.key, Expected: w.item.Expected, ProofID: w.word.absence.ProofID}
+	}
+	err = r.changing(ctx, t, e, plannedKeys(rows), func() (err error) {
+		keys, err = r.Projection.Retire(ctx, e.Tx, t.scope(), t.Work.WindowStart, items)
+		return err
+	})
+	return keys, err
+}
+
+// retireTogether is the one transaction. A row whose version moved is left and noted.
+func (r *Repairer) retireTogether(ctx context.Context, t *Task, proved []planned) error {
+	oldest := proved[0].word.asked
+	for _, w := range proved {
 		if w.word.asked.Before(oldest) {
 			oldest = w.word.asked
 		}
@@ -182,11 +275,7 @@ func (r *Repairer) retireAll(ctx context.Context, t *Task, proved []planned) err
 		if err := r.breaker(ctx, t, e, oldest); err != nil {
 			return err
 		}
-		var keys []string
-		err := r.changing(ctx, t, e, plannedKeys(proved), func() (err error) {
-			keys, err = r.Projection.Retire(ctx, e.Tx, t.scope(), t.Work.WindowStart, items)
-			return err
-		})
+		keys, err := r.retireRows(ctx, t, e, proved)
 		if err != nil {
 			return err
 		}

@@ -49,7 +49,7 @@ func (s *Store) InEffect(ctx context.Context, c claim.Claim, w *Work, at Points,
 	var noted bool
 	var committed []func()
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		e := &Effect{Tx: tx, Op: op, task: w.TaskID, tenant: w.TenantID, collection: w.CollectionID, told: s.set.Tally}
+		e := s.effect(tx, op, w)
 		if err := fn(e); err != nil {
 			return err
 		}
@@ -68,6 +68,32 @@ func (s *Store) InEffect(ctx context.Context, c claim.Claim, w *Work, at Points,
 		f()
 	}
 	return nil
+}
+
+func (s *Store) effect(tx pgx.Tx, op uuid.UUID, w *Work) *Effect {
+	return &Effect{Tx: tx, Op: op, task: w.TaskID, tenant: w.TenantID, collection: w.CollectionID, told: s.set.Tally}
+}
+
+// errTried rolls a trial back that went well.
+var errTried = errors.New("it was only tried")
+
+// InTrial runs fn as an effect would, with every constraint checked that waits
+// for the commit, and rolls back: it finds out whether the effect would fail.
+// Nobody is told of anything.
+func (s *Store) InTrial(ctx context.Context, w *Work, fn func(*Effect) error) error {
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		if err := fn(s.effect(tx, s.newID(), w)); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `SET CONSTRAINTS ALL IMMEDIATE`); err != nil {
+			return fmt.Errorf("check what waits for the commit: %w", err)
+		}
+		return errTried
+	})
+	if errors.Is(err, errTried) {
+		return nil
+	}
+	return err
 }
 
 // readBack tells whether the effect op is there. Where it is not, or that can't

@@ -237,10 +237,12 @@ func (s *Store) Candidates(ctx context.Context, w *Work, after string, limit int
 
 // Extras counts the extra rows that are still local only or were retired
 // already, without those no retirement can touch: the breaker's durable figure.
+// One that the host refuses to retire is missing at the center all the same.
 func (e *Effect) Extras(ctx context.Context, notRetirable string) (int64, error) {
 	var n int64
 	err := e.Tx.QueryRow(ctx, `SELECT count(*) FROM lockstep.outcome
-		WHERE tenant_id = $1 AND task_id = $2 AND class = 'EXTRA_ROW' AND outcome IN ('REPORTED', 'RETIRED') AND code <> $3`,
+		WHERE tenant_id = $1 AND task_id = $2 AND class = 'EXTRA_ROW' AND code <> $3 AND (outcome IN ('REPORTED', 'RETIRED')
+			OR outcome = 'QUARANTINED' AND code = 'QUARANTINED' AND center_revision IS NULL)`,
 		e.tenant, e.task, notRetirable).Scan(&n)
 	if err != nil {
 		return 0, fmt.Errorf("count extra rows: %w", err)

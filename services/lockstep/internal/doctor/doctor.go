@@ -108,7 +108,7 @@ func examine(ctx context.Context, r *Report, pool store.Pool, cfg dataset.Config
 		return nil
 	}
 	r.add("columns", OK, "every mapped column exists and has a type that fits")
-	for _, check := range []func(context.Context, *Report, store.Pool, *dataset.Table, dataset.Side) error{privileges, inserts, indexes, visibility, outbox, sample} {
+	for _, check := range []func(context.Context, *Report, store.Pool, *dataset.Table, dataset.Side) error{privileges, inserts, lengths, indexes, visibility, outbox, sample} {
 		if err := check(ctx, r, pool, table, side); err != nil {
 			return err
 		}

@@ -149,6 +149,12 @@ func TestWhatIsFound(t *testing.T) {
 		{"a_host_column_that_wants_a_value", consumer, func(t *testing.T, p *patient) {
 			p.exec(t, `ALTER TABLE hall.answer_projection ALTER COLUMN flow_id SET NOT NULL`)
 		}, Fail, "inserts: a missing record can't be inserted: flow_id must have a value"},
+		{"a_column_too_short_for_a_contradiction", consumer, func(t *testing.T, p *patient) {
+			p.exec(t, `ALTER TABLE hall.answer_projection ALTER COLUMN conflict_detail TYPE varchar(180)`)
+		}, Warn, "lengths: conflict_detail holds 180 characters and needs 193: "},
+		{"a_column_too_short_for_a_proof", consumer, func(t *testing.T, p *patient) {
+			p.exec(t, `ALTER TABLE hall.answer_projection ALTER COLUMN proof_id TYPE char(31), ALTER COLUMN last_event_id TYPE varchar(32)`)
+		}, Fail, "lengths: proof_id holds 31 characters and needs 32: no row can be retired"},
 		{"a_foreign_hash", consumer, func(t *testing.T, p *patient) {
 			p.exec(t, `UPDATE hall.answer_projection SET content_hash = sha256(convert_to("values"::text, 'UTF8')) WHERE "values" IS NOT NULL`)
 		}, Fail, "hash: of "},

@@ -86,6 +86,46 @@ func inserts(ctx context.Context, r *Report, pool store.Pool, t *dataset.Table, 
 	return nil
 }
 
+// The longest texts that Lockstep writes into the host's optional columns.
+const (
+	idLength     = 32  // an event's, and a proof's where the center is Lockstep's
+	detailLength = 193 // a revision of 19 digits and two hashes
+)
+
+// lengths: a text that does not fit is refused by the table, row by row.
+func lengths(ctx context.Context, r *Report, pool store.Pool, t *dataset.Table, side dataset.Side) error {
+	if side == dataset.Center {
+		return nil
+	}
+	fit := true
+	for _, c := range []struct {
+		column string
+		needs  int
+		level  Level
+		then   string
+	}{
+		{t.Columns.LastEventID, idLength, Fail, "no row can be repaired"},
+		{t.Columns.ProofID, idLength, Fail, "no row can be retired"},
+		{t.Columns.ConflictDetail, detailLength, Warn, "contradictions are kept in the ledger only, each found out row by row, and such deliveries are refused"},
+	} {
+		if c.column == "" {
+			continue
+		}
+		n, err := pool.Length(ctx, t, c.column)
+		if err != nil {
+			return err
+		}
+		if n > 0 && n < c.needs {
+			fit = false
+			r.add("lengths", c.level, "%s holds %d characters and needs %d: %s", c.column, n, c.needs, c.then)
+		}
+	}
+	if fit {
+		r.add("lengths", OK, "what is written of events, proofs and contradictions fits")
+	}
+	return nil
+}
+
 // indexes: one for the walk in key order, one to find a key wherever it lives,
 // and at the consumer a unique one that an insert can collide with.
 func indexes(ctx context.Context, r *Report, pool store.Pool, t *dataset.Table, side dataset.Side) error {

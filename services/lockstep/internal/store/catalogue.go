@@ -107,6 +107,17 @@ func (p Pool) Demanding(ctx context.Context, t *dataset.Table) ([]string, error)
 	return names, nil
 }
 
+// Length is how many characters a text column holds at most, 0 for any number.
+func (p Pool) Length(ctx context.Context, t *dataset.Table, column string) (n int, err error) {
+	// The type modifier of varchar and bpchar counts its own header of four bytes.
+	err = p.QueryRow(ctx, `SELECT greatest(atttypmod - 4, 0) FROM pg_attribute
+		WHERE attrelid = to_regclass($1) AND attname = $2 AND NOT attisdropped`, t.Ident, column).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("read the length of %s.%s: %w", t.Table, column, err)
+	}
+	return n, nil
+}
+
 // Visibility says how much of a table an index-only scan need not look up.
 type Visibility struct {
 	Pages, VisiblePages int64
