@@ -345,7 +345,7 @@ func (c *Center) task(id string) (*Task, error) {
 	case !ok:
 		return nil, fault.New(fault.TaskNotFound, "no such task")
 	case t.State.Terminal():
-		return nil, fault.New(fault.TaskTerminal, "ended").With("task_state", string(t.State))
+		return nil, fault.New(fault.TaskTerminal, "ended").With("task_state", string(t.State)).With("code", t.Code)
 	case c.revoked != "":
 		t.State, t.Code = protocol.Cancelled, string(c.revoked)
 		return nil, fault.New(c.revoked, "cancelled")

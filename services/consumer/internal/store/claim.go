@@ -183,16 +183,17 @@ func keeps(e work.Event, s work.State) bool {
 	}
 }
 
-// Untouched writes an event of a row that nobody holds: an answer to its
-// WAITING report. changed is false where somebody was faster.
-func (s *Store) Untouched(ctx context.Context, id uuid.UUID, attempt int, e work.Event, code string) (changed bool, err error) {
+// Untouched writes an event of a row that nobody holds and that is in state: what
+// the center said about one that waits or is parked. changed is false where
+// somebody was faster.
+func (s *Store) Untouched(ctx context.Context, id uuid.UUID, state work.State, attempt int, e work.Event, code string) (changed bool, err error) {
 	err = pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		w, err := readWork(ctx, tx, id, "FOR UPDATE")
 		if err != nil {
 			return err
 		}
 		// A newer attempt came meanwhile, or a worker holds it: the answer is about the past.
-		if changed = w.State == work.Queued && w.WantedAttempt == attempt; !changed {
+		if changed = w.State == state && w.WantedAttempt == attempt; !changed {
 			return nil
 		}
 		// A waiting row reports under the newest instruction it has.

@@ -223,7 +223,7 @@ func (m *machine) waits(t *rapid.T) {
 	r := m.pick(t)
 	attempt := max(1, r.wanted-rapid.IntRange(0, 1).Draw(t, "behind"))
 	e := rapid.SampledFrom([]work.Event{work.Stale, work.EndCancelled, work.Unknown}).Draw(t, "event")
-	got, err := m.store.Untouched(m.t.Context(), r.id, attempt, e, "")
+	got, err := m.store.Untouched(m.t.Context(), r.id, work.Queued, attempt, e, "")
 	m.must(err)
 	if got {
 		m.met["waited"]++

@@ -30,6 +30,24 @@ func (s *Store) Waiting(ctx context.Context, every, fresh time.Duration, limit i
 	return out, nil
 }
 
+// Parked takes at most limit parked rows that were not asked about for every,
+// and marks them as asked about by this very statement.
+func (s *Store) Parked(ctx context.Context, every time.Duration, limit int) ([]*Work, error) {
+	rows, err := s.pool.Query(ctx, `WITH parked AS MATERIALIZED (
+			SELECT task_id AS id FROM lockstep.work
+			WHERE state = 'PARKED' AND COALESCE(waiting_reported_at, updated_at) + $1::interval <= now()
+			ORDER BY task_id LIMIT $2 FOR UPDATE SKIP LOCKED)
+		UPDATE lockstep.work SET waiting_reported_at = now() FROM parked WHERE task_id = parked.id RETURNING `+columns, every, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look for parked work: %w", err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[Work])
+	if err != nil {
+		return nil, fmt.Errorf("look for parked work: %w", err)
+	}
+	return out, nil
+}
+
 // Purge deletes at most limit ledger rows of one task that ended longer ago
 // than retention. The task is marked as purged by the first of them: what is
 // left of a ledger is no basis for a report. more says that there is more to do.

@@ -37,6 +37,14 @@ func (m *model) apply(w world, s step) (world, bool) {
 		return w, true
 	case waiterHears:
 		return m.untouched(w, s)
+	case parkedHears:
+		e, _ := EndOf(s.answer.state)
+		after, err := m.on(w.Row, e, budget)
+		if w.State != Parked || err != nil {
+			return w, false
+		}
+		w.Row = after
+		return w, true
 	case timePasses:
 		happens := w.holder != nobody && !w.over
 		w.over = w.over || happens
@@ -266,6 +274,12 @@ var mutants = []mutant{
 	{name: "an ended row hears the center", breaks: ended, table: func() { next[Partial][AcceptedSame] = Queued }},
 	{name: "what is frozen is scanned again", breaks: rescans, table: func() { next[Reporting][AcceptedNewer] = Queued }},
 	{name: "a claim of a report scans again", breaks: rescans, table: func() { next[Reporting][Claimed] = Running }},
+	{name: "a parked row never hears that its task has ended", breaks: "an open row can still end", table: func() {
+		delete(next[Parked], EndFailed)
+		delete(next[Parked], EndCancelled)
+		delete(next[Parked], EndPartial)
+		delete(next[Parked], EndCompleted)
+	}},
 	{name: "a parked row is not revived", breaks: revived, table: func() { next[Parked][AcceptedNewer] = Parked }},
 	{
 		name: "STALE_RETRY parks although a newer instruction is there", breaks: "STALE_RETRY is followed by the newer instruction, or by rest",

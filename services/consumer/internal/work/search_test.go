@@ -116,7 +116,7 @@ func (s step) String() string {
 		return fmt.Sprintf("%s %d", s.do, s.attempt)
 	case workerHears:
 		return fmt.Sprintf("%s %+v (worker %d)", s.do, s.answer, s.worker+1)
-	case waiterHears:
+	case waiterHears, parkedHears:
 		return fmt.Sprintf("%s %+v", s.do, s.answer)
 	}
 	return fmt.Sprintf("%s (worker %d)", s.do, s.worker+1)
@@ -138,6 +138,7 @@ const (
 
 	waiterTells = "a waiting row is reported"
 	waiterHears = "a waiting row hears"
+	parkedHears = "a parked row asks, and hears that its task has ended"
 	timePasses  = "the lease runs out"
 	sweeps      = "sweep"
 )
@@ -174,6 +175,9 @@ var steps = func() (all []step) {
 	for _, r := range replies {
 		all = append(all, step{do: waiterHears, answer: r})
 	}
+	for _, end := range []protocol.State{protocol.Completed, protocol.Partial, protocol.Failed, protocol.Cancelled} {
+		all = append(all, step{do: parkedHears, answer: reply{state: end}})
+	}
 	for _, do := range []string{waiterTells, timePasses, sweeps} {
 		all = append(all, step{do: do})
 	}
@@ -191,7 +195,7 @@ type found struct {
 func (m *model) search() (visited int, broken *found) {
 	index := map[world]int32{{}: 0}
 	worlds, from, by := []world{{}}, []int32{-1}, []int16{-1}
-	var edges, without [][2]int32 // without: no new instruction arrives
+	var without [][2]int32 // edges without a new instruction
 	trace := func(at int32, last string) []string {
 		path := []string{last}
 		for ; from[at] >= 0; at = from[at] {
@@ -218,22 +222,15 @@ func (m *model) search() (visited int, broken *found) {
 				index[after] = to
 				worlds, from, by = append(worlds, after), append(from, at), append(by, int16(n))
 			}
-			if to != at {
-				edges = append(edges, [2]int32{at, to})
-				if s.do != instructed {
-					without = append(without, [2]int32{at, to})
-				}
+			if to != at && s.do != instructed {
+				without = append(without, [2]int32{at, to})
 			}
 		}
 	}
 	ended := func(w world) bool { return w.State.Ended() }
-	rests := func(w world) bool { return w.State == "" || w.State == Parked || w.Tries >= maxTries }
+	rests := func(w world) bool { return w.State == "" || w.Tries >= maxTries }
 	if at := stuck(worlds, without, ended, rests); at >= 0 {
 		return len(worlds), &found{"an open row can still end", trace(at, fmt.Sprintf("%+v", worlds[at]))}
-	}
-	spent := func(w world) bool { return w.Wanted == maxAttempts && rests(w) }
-	if at := stuck(worlds, edges, ended, spent); at >= 0 {
-		return len(worlds), &found{"a newer instruction revives a parked row", trace(at, fmt.Sprintf("%+v", worlds[at]))}
 	}
 	return len(worlds), nil
 }
@@ -287,6 +284,9 @@ var promises = []struct {
 	{"an ended row moves by a newer instruction only", func(b world, s step, a world) bool {
 		return !b.State.Ended() || a.row == b.row || s.do == instructed && s.attempt > b.Wanted
 	}},
+	{"a newer instruction revives a parked row", func(b world, s step, a world) bool {
+		return b.State != Parked || s.do != instructed || s.attempt <= b.Wanted || a.State == Queued
+	}},
 	{"a superseded worker changes nothing", func(b world, s step, a world) bool {
 		writes := strings.HasPrefix(s.do, "worker") && s.do != workerClaims && s.do != workerCrashes
 		return !writes || b.holder == s.worker+1 || a.row == b.row
@@ -309,6 +309,9 @@ var promises = []struct {
 			return true
 		}
 		r := s.answer
+		if s.do == parkedHears {
+			return a.State == State(r.state)
+		}
 		said := r.decision == protocol.CurrentDuplicate || r.decision == protocol.CenterTerminal ||
 			r.decision == protocol.CurrentAccepted && s.do == workerHears && b.workers[s.worker].phase == sending
 		return r.valid() && said && a.State == State(r.state)

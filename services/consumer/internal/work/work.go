@@ -106,7 +106,11 @@ var next = map[State]map[Event]State{
 		AckLost: Reporting, RetriesSpent: Parked, StaleAdopt: Reporting, StaleNone: Parked, Unknown: Parked,
 		EndCompleted: Completed, EndPartial: Partial, EndFailed: Failed, EndCancelled: Cancelled,
 	},
-	Parked:    {AcceptedSame: Parked, AcceptedNewer: Queued},
+	// It asks now and then whether its task has ended.
+	Parked: {
+		AcceptedSame: Parked, AcceptedNewer: Queued,
+		EndCompleted: Completed, EndPartial: Partial, EndFailed: Failed, EndCancelled: Cancelled,
+	},
 	Completed: {AcceptedSame: Completed, AcceptedNewer: Queued},
 	Partial:   {AcceptedSame: Partial, AcceptedNewer: Queued},
 	Failed:    {AcceptedSame: Failed, AcceptedNewer: Queued},

@@ -29,10 +29,10 @@ func TestTable(t *testing.T) {
 		{StaleAdopt, [8]State{Queued, Running, Reporting, none, none, none, none, none}},
 		{StaleNone, [8]State{Parked, Parked, Parked, none, none, none, none, none}},
 		{Unknown, [8]State{Parked, Parked, Parked, none, none, none, none, none}},
-		{EndCompleted, [8]State{Completed, Completed, Completed, none, none, none, none, none}},
-		{EndPartial, [8]State{Partial, Partial, Partial, none, none, none, none, none}},
-		{EndFailed, [8]State{Failed, Failed, Failed, none, none, none, none, none}},
-		{EndCancelled, [8]State{Cancelled, Cancelled, Cancelled, none, none, none, none, none}},
+		{EndCompleted, [8]State{Completed, Completed, Completed, Completed, none, none, none, none}},
+		{EndPartial, [8]State{Partial, Partial, Partial, Partial, none, none, none, none}},
+		{EndFailed, [8]State{Failed, Failed, Failed, Failed, none, none, none, none}},
+		{EndCancelled, [8]State{Cancelled, Cancelled, Cancelled, Cancelled, none, none, none, none}},
 	}
 	if len(want) != len(Events()) || len(states) != len(States()) {
 		t.Fatalf("%d events of %d, %d states of %d are written down", len(want), len(Events()), len(states), len(States()))

@@ -278,6 +278,64 @@ func TestProgress(t *testing.T) {
 	})
 }
 
+// No newer attempt comes to a task that has ended or is forgotten, and a row that
+// waited for one would wait for ever.
+func TestParkedRowsHearOfTheEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		then  func(*world, *centertest.Task)
+		state work.State
+		code  string
+	}{
+		"the task has ended": {func(w *world, task *centertest.Task) {
+			w.center.End(task, protocol.Failed, fault.LeaseExpired)
+		}, work.Failed, "LEASE_EXPIRED"},
+		"the center has forgotten it": {func(w *world, _ *centertest.Task) {
+			w.center.Lie(centertest.Lies{Call: failing("GetManifest", fault.New(fault.TaskNotFound, "no"))})
+		}, work.Cancelled, "TASK_NOT_FOUND"},
+		"the grant is gone": {func(w *world, _ *centertest.Task) {
+			w.center.Lie(centertest.Lies{Call: failing("GetManifest", fault.New(fault.GrantRevoked, "no"))})
+		}, work.Cancelled, "GRANT_REVOKED"},
+		"it is open": {func(*world, *centertest.Task) {}, work.Parked, ""},
+		"nobody knows for now": {func(w *world, _ *centertest.Task) {
+			w.center.Lie(centertest.Lies{Call: failing("GetManifest", fault.New(fault.Unavailable, "no"))})
+		}, work.Parked, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := setup(t)
+			task := w.center.Task()
+			w.accept(task, 1)
+			w.center.Lie(centertest.Lies{Call: onCall("ReportResult", 2, func() { w.center.Redispatch(task, 2) })})
+			w.work()
+			w.wantState(task, work.Parked, "")
+			w.center.Lie(centertest.Lies{})
+			c.then(w, task)
+			ask := func() {
+				t.Helper()
+				if _, err := w.worker.ParkedOnce(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			asked := w.center.Calls("GetManifest")
+			ask() // it was touched just now
+			if n := w.center.Calls("GetManifest") - asked; n != 0 {
+				t.Errorf("asked %d times within a lease", n)
+			}
+			w.exec(`UPDATE lockstep.work SET updated_at = now() - interval '1 hour'`)
+			reports := len(w.center.Reports())
+			ask()
+			ask()
+			if n := w.center.Calls("GetManifest") - asked; n != 1 {
+				t.Errorf("asked %d times, want once a lease", n)
+			}
+			if n := len(w.center.Reports()) - reports; n != 0 {
+				t.Errorf("%d reports were made, and the center's lease renewed", n)
+			}
+			w.wantState(task, c.state, c.code)
+		})
+	}
+}
+
 func TestErrorItemsAreBoundedAndTheCountsAreNot(t *testing.T) {
 	w := setup(t)
 	for n := range 80 {

@@ -42,14 +42,54 @@ func (w *Worker) wait(ctx context.Context, row *store.Work) error {
 	if err != nil || answer.Event == "" {
 		return err
 	}
-	changed, err := w.Store.Untouched(ctx, row.TaskID, row.Attempt, answer.Event, answer.Code)
+	return w.untouched(ctx, row, answer.Event, answer.Code)
+}
+
+func (w *Worker) untouched(ctx context.Context, row *store.Work, e work.Event, code string) error {
+	changed, err := w.Store.Untouched(ctx, row.TaskID, row.State, row.WantedAttempt, e, code)
+	if err == nil && changed {
+		w.Log.Info("a row that waits was answered", zap.String("task", row.ID()), zap.String("event", string(e)), zap.String("code", code))
+	}
+	return err
+}
+
+// ParkedOnce asks the center once a lease about rows that only a newer attempt
+// revives: none comes to a task that has ended, or that a restored center has
+// forgotten. It asks for the header, which renews no lease. more says that there
+// are others.
+func (w *Worker) ParkedOnce(ctx context.Context) (more bool, err error) {
+	rows, err := w.Store.Parked(ctx, w.Set.Lease, waitingBatch)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if changed {
-		w.Log.Info("a waiting row was answered", zap.String("task", row.ID()), zap.String("event", string(answer.Event)))
+	for _, row := range rows {
+		if ctx.Err() != nil {
+			return false, nil
+		}
+		_, asked := w.Center.Manifest(ctx, row.ID(), w.Self)
+		e, code := endOf(asked)
+		if e == "" {
+			continue // it is open, or nobody knows
+		}
+		if err := w.untouched(ctx, row, e, code); err != nil {
+			return false, err
+		}
 	}
-	return nil
+	return len(rows) == waitingBatch, nil
+}
+
+// endOf says how a task ended whose header was refused; "" where it did not say.
+func endOf(refused error) (work.Event, string) {
+	switch code := fault.ReasonOf(refused); code {
+	case fault.TaskTerminal:
+		meta := fault.MetaOf(refused)
+		e, _ := work.EndOf(protocol.State(meta["task_state"]))
+		return e, meta["code"]
+	case fault.TaskNotFound, fault.GrantRevoked, fault.EpochMoved:
+		return work.EndCancelled, string(code)
+	default:
+		return "", ""
+	}
 }
 
 // WaitsFor says why a row does not move, or not as fast as it could.

@@ -119,7 +119,13 @@ func (w *Worker) Run(ctx context.Context) error {
 // RunWaiting tells the center about rows that wait, while Run works another.
 func (w *Worker) RunWaiting(ctx context.Context) error {
 	every := min(w.Set.ScanInterval, w.Set.Lease/3)
-	return w.loop(ctx, "waiting", every, w.WaitingOnce)
+	return w.loop(ctx, "waiting", every, func(ctx context.Context) (bool, error) {
+		more, err := w.WaitingOnce(ctx)
+		if err != nil || more {
+			return more, err
+		}
+		return w.ParkedOnce(ctx)
+	})
 }
 
 // RunPurge deletes old outcomes.
