@@ -87,8 +87,21 @@ type Undecidable struct {
 	At       Coordinates
 	Key      string
 	Nonce    []byte
-	Code     string
+	Code     string // one of UndecidableCodes
 	IssuedAt time.Time
+}
+
+// UndecidableCodes is the closed list of why nothing can be stated: a center
+// signs no other, and a consumer refuses the whole answer for one.
+func UndecidableCodes() []string {
+	return []string{
+		"ORDER_VIOLATION",    // the key is there twice
+		"SCOPE_MISMATCH",     // it lives under another tenant or collection
+		"ROW_GONE",           // it is in the frozen manifest, and no longer there
+		"ROLLBACK_SUSPECTED", // it is not there, and neither is the database that is known
+		"REVISION_ZERO",      // no revision was kept of it
+		"CANON_REFUSED",      // its content has no canonical form
+	}
 }
 
 // ClassCount is the ledger's rows of one class, by outcome.

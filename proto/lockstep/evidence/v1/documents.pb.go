@@ -1191,7 +1191,7 @@ type Undecidable struct {
 	At    *Coordinates           `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	Key   string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	Nonce []byte                 `protobuf:"bytes,3,opt,name=nonce,proto3" json:"nonce,omitempty"`
-	// ROW_GONE, SCOPE_MISMATCH, CANON_REFUSED, ROLLBACK_SUSPECTED.
+	// ORDER_VIOLATION, SCOPE_MISMATCH, ROW_GONE, ROLLBACK_SUSPECTED, REVISION_ZERO, CANON_REFUSED.
 	Code          string                 `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
 	IssuedAt      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=issued_at,json=issuedAt,proto3" json:"issued_at,omitempty"`
 	unknownFields protoimpl.UnknownFields

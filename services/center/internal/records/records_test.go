@@ -373,3 +373,30 @@ func TestRaiseEpochTo(t *testing.T) {
 		t.Errorf("%d audit rows", n)
 	}
 }
+
+// Each reason of the protocol's list has a row that it is signed for, and no other is signed.
+func TestEveryReasonToStateNothing(t *testing.T) {
+	w := evidencetest.New(t)
+	w.Answers(4)
+	w.Answer(evidencetest.Key(5), 0, false, `{"from": "before revisions"}`)
+	w.Answer(evidencetest.Key(6), 1, false, tooDeep)
+	tk := w.Complete()
+	w.Exec(`ALTER TABLE answers.answer DROP CONSTRAINT answer_pkey`)
+	w.Answer(evidencetest.Key(1), 2, false, `{"a": 2}`)
+	w.Exec(`UPDATE answers.answer SET form_id = 'form-2' WHERE answer_id = $1::text::uuid`, evidencetest.Key(2))
+	w.Exec(`DELETE FROM answers.answer WHERE answer_id = $1::text::uuid`, evidencetest.Key(3))
+	w.Exec(`UPDATE lockstep.center SET source_system = 'another'`)
+	rows := map[string]string{
+		"ORDER_VIOLATION": evidencetest.Key(1), "SCOPE_MISMATCH": evidencetest.Key(2), "ROW_GONE": evidencetest.Key(3),
+		"ROLLBACK_SUSPECTED": evidencetest.Between(4), "REVISION_ZERO": evidencetest.Key(5), "CANON_REFUSED": evidencetest.Key(6),
+	}
+	for _, code := range protocol.UndecidableCodes() {
+		if rows[code] == "" {
+			t.Fatalf("%s is signed for no row", code)
+		}
+		wantUndecidable(t, w, tk, rows[code], fault.Reason(code))
+	}
+	if n := len(protocol.UndecidableCodes()); n != len(rows) {
+		t.Errorf("%d reasons, %d are signed", n, len(rows))
+	}
+}

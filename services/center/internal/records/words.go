@@ -2,7 +2,9 @@ package records
 
 import (
 	"context"
+	"fmt"
 	"runtime"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -122,6 +124,9 @@ func (w *words) snapshot(h *canon.Hasher, r Request, row *source.Row) (evidence.
 }
 
 func (w *words) undecidable(r Request, code fault.Reason) (evidence.Envelope, error) {
+	if !slices.Contains(protocol.UndecidableCodes(), string(code)) {
+		return evidence.Envelope{}, fmt.Errorf("no consumer knows %s as a reason to state nothing", code)
+	}
 	return document.SealUndecidable(w.a.Signer, &protocol.Undecidable{
 		At: w.at, Key: r.Key, Nonce: w.nonce, Code: string(code), IssuedAt: w.a.Now(),
 	})

@@ -23,9 +23,6 @@ import (
 // maxProofID bounds a reference that ends up in the host's table.
 const maxProofID = 128
 
-// undecidable are the reasons for which the center may decline to state anything.
-var undecidable = []fault.Reason{fault.RowGone, fault.ScopeMismatch, fault.CanonRefused, fault.RollbackSuspected}
-
 // word is a verified answer about one key: exactly one of snapshot, absence and
 // undecidable is set.
 type word struct {
@@ -369,7 +366,7 @@ func (v *verifier) statement(w *word, ask center.Ask, hasher *canon.Hasher) (fau
 			return fault.PageNotProven, err.Error()
 		}
 	default:
-		if !slices.Contains(undecidable, w.undecidable) {
+		if !slices.Contains(protocol.UndecidableCodes(), string(w.undecidable)) {
 			return fault.InvalidArgument, "it gives no known reason"
 		}
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"lockstep.dev/pkg/fault"
+	"lockstep.dev/pkg/protocol"
 	"lockstep.dev/services/consumer/internal/centertest"
 	"lockstep.dev/services/consumer/internal/store"
 	"lockstep.dev/services/consumer/internal/work"
@@ -201,4 +203,24 @@ func TestARetirementThatTheHostRefuses(t *testing.T) {
 			t.Error("something was written")
 		}
 	})
+}
+
+// Whatever the center may sign instead of a value is taken, for a row that it has
+// and for one that only the consumer has, and stops no other.
+func TestEveryReasonToStateNothing(t *testing.T) {
+	for _, code := range protocol.UndecidableCodes() {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			w := setup(t)
+			w.center.Put(k(1), rec(1, `{}`))
+			w.center.Put(k(2), rec(1, `{}`))
+			w.local(k(3), rec(1, `{}`))
+			w.local(k(4), rec(1, `{}`))
+			w.center.Decline(k(1), fault.Reason(code))
+			w.center.Decline(k(3), fault.Reason(code))
+			task := w.run()
+			w.wantState(task, work.Partial, "")
+			w.wantLedger(task, "1 MISSING REPORTED "+code, "2 MISSING REPAIRED", "3 EXTRA_ROW REPORTED "+code, "4 EXTRA_ROW RETIRED")
+		})
+	}
 }
