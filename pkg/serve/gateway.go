@@ -110,15 +110,17 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	inner.Host, inner.RemoteAddr = "", ""
 	inner.Body, inner.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	if media := linesWanted(r); media != "" {
-		(&list{g: g, w: patient(w), media: media}).answer(inner)
+		(&list{g: g, w: newPatientWriter(w), media: media}).answer(inner)
 		return
 	}
-	g.mux.ServeHTTP(patient(w), inner)
+	g.mux.ServeHTTP(newPatientWriter(w), inner)
 }
 
-// patient gives each write of an answer its own time, so that a stream lives as
-// long as somebody reads it. The request was read whole before.
-func patient(w http.ResponseWriter) *patientWriter {
+// Patient gives each write of an answer its own time, so that it lives as long as
+// somebody reads it, however slowly. The request was read whole before.
+func Patient(w http.ResponseWriter) http.ResponseWriter { return newPatientWriter(w) }
+
+func newPatientWriter(w http.ResponseWriter) *patientWriter {
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Time{}) // a writer without deadlines is as patient
 	return &patientWriter{ResponseWriter: w, conn: conn, now: time.Now}

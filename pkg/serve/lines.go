@@ -72,7 +72,11 @@ func (l *list) answer(r *http.Request) {
 			l.fail(page.code, page.body.Bytes())
 			return
 		}
-		rows, next, refusal := rowsOf(page.body.Bytes())
+		rows, next, err := RowsOf(page.body.Bytes())
+		var refusal *fault.Error
+		if err != nil {
+			refusal = errNoList()
+		}
 		if refusal == nil && next != "" && next == query.Get("page_token") {
 			refusal = fault.New(fault.Internal, "the list does not go on")
 		}
@@ -100,14 +104,11 @@ func (l *list) write(rows []json.RawMessage) error {
 		l.w.WriteHeader(http.StatusOK)
 		l.begun = true
 	}
-	var text bytes.Buffer
-	for _, row := range rows {
-		if err := json.Compact(&text, row); err != nil {
-			return err
-		}
-		text.WriteByte('\n')
+	text, err := LinesOf(rows)
+	if err != nil {
+		return err
 	}
-	if _, err := l.w.Write(text.Bytes()); err != nil {
+	if _, err := l.w.Write(text); err != nil {
 		return err
 	}
 	return l.w.conn.Flush()
@@ -166,32 +167,6 @@ func (r *recorded) Write(part []byte) (int, error) {
 func (r *recorded) tooFast() bool {
 	var refusal problem
 	return r.code == http.StatusTooManyRequests && json.Unmarshal(r.body.Bytes(), &refusal) == nil && refusal.Code == fault.RateLimited
-}
-
-const pageTokenMember = "nextPageToken"
-
-// rowsOf takes a list's answer apart: its one repeated member and the token of
-// the next page. An answer that says more than that is refused: it would be lost.
-func rowsOf(page []byte) (rows []json.RawMessage, next string, refusal *fault.Error) {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(page, &members); err != nil {
-		return nil, "", errNoList()
-	}
-	if token, ok := members[pageTokenMember]; ok {
-		if err := json.Unmarshal(token, &next); err != nil {
-			return nil, "", errNoList()
-		}
-		delete(members, pageTokenMember)
-	}
-	if len(members) != 1 {
-		return nil, "", errNoList()
-	}
-	for _, member := range members {
-		if err := json.Unmarshal(member, &rows); err != nil || rows == nil {
-			return nil, "", errNoList()
-		}
-	}
-	return rows, next, nil
 }
 
 // problemOf is a refusal as a body has it.

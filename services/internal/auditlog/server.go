@@ -17,7 +17,6 @@ import (
 
 const (
 	defaultPage = 50
-	maxPage     = 500
 	maxText     = 300 // of a filter; nothing longer is ever written
 )
 
@@ -41,7 +40,7 @@ func (s *Server) ListAudit(ctx context.Context, req *auditv1.ListAuditRequest) (
 	if err := seesAll(ctx); err != nil {
 		return nil, err
 	}
-	size, err := pageSize(req.GetPageSize())
+	size, err := cursor.Size(req.GetPageSize(), defaultPage)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +91,7 @@ func (s *Server) ListSeals(ctx context.Context, req *auditv1.ListSealsRequest) (
 	if err := seesAll(ctx); err != nil {
 		return nil, err
 	}
-	size, err := pageSize(req.GetPageSize())
+	size, err := cursor.Size(req.GetPageSize(), defaultPage)
 	if err != nil {
 		return nil, err
 	}
@@ -134,16 +133,6 @@ func seesAll(ctx context.Context) error {
 		return fault.New(fault.PermissionDenied, "the audit log is for operators who may see every tenant")
 	}
 	return nil
-}
-
-func pageSize(asked int32) (int, error) {
-	switch {
-	case asked == 0:
-		return defaultPage, nil
-	case asked < 0 || asked > maxPage:
-		return 0, fault.New(fault.InvalidArgument, "impossible page size").WithField("page_size", "1 to %d", maxPage)
-	}
-	return int(asked), nil
 }
 
 // after is the last id of the page before, 0 for the first page.

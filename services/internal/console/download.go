@@ -60,24 +60,9 @@ func (c *Console) Download(d Download) {
 		}
 		w.Header().Set("Content-Type", file.Media)
 		w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": file.Name}))
-		out := &patient{w: w, control: http.NewResponseController(w), now: c.Now}
-		if err := file.Write(out); err != nil {
+		if err := file.Write(serve.Patient(w)); err != nil {
 			c.Log.Info("console download broke off", zap.String("path", r.HTTP.URL.Path), zap.Error(err))
 			panic(http.ErrAbortHandler) // the reader must not take a part for the whole
 		}
 	})))
-}
-
-// patient gives every write its own time.
-type patient struct {
-	w       io.Writer
-	control *http.ResponseController
-	now     func() time.Time
-}
-
-func (p *patient) Write(data []byte) (int, error) {
-	if err := p.control.SetWriteDeadline(p.now().Add(sendTimeout)); err != nil {
-		return 0, err
-	}
-	return p.w.Write(data)
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 
+	"google.golang.org/grpc"
+
 	"lockstep.dev/pkg/identity"
 	"lockstep.dev/pkg/serve"
 	operatorv1 "lockstep.dev/proto/lockstep/operator/v1"
@@ -30,6 +32,15 @@ func (c *Console) whoIs(ctx context.Context) (Who, error) {
 		return Who{}, err
 	}
 	return Who{ID: told.GetId(), Role: string(whoami.RoleOf(told)), told: told, rules: c.needs}, nil
+}
+
+// OperatorOf asks the service behind a connection whom a call's token stands for.
+func OperatorOf(conn *grpc.ClientConn) func(ctx context.Context) (*operatorv1.Operator, error) {
+	operators := operatorv1.NewOperatorServiceClient(conn)
+	return func(ctx context.Context) (*operatorv1.Operator, error) {
+		got, err := operators.GetOperator(ctx, &operatorv1.GetOperatorRequest{})
+		return got.GetOperator(), err
+	}
 }
 
 // How says how the operator signed in, and what they see.

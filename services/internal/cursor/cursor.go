@@ -53,6 +53,20 @@ func Resume[P any](l List, text string) (*P, error) {
 	return t.Last, nil
 }
 
+// MaxPage is the most rows of a page.
+const MaxPage = 500
+
+// Size checks how many rows are asked for; 0 stands for fallback.
+func Size(asked int32, fallback int) (int, error) {
+	switch {
+	case asked == 0:
+		return fallback, nil
+	case asked < 0 || asked > MaxPage:
+		return 0, fault.New(fault.InvalidArgument, "impossible page size").WithField("page_size", "is 1 to %d", MaxPage)
+	}
+	return int(asked), nil
+}
+
 // Moment is a row's place in a list by time, where the id decides between equal
 // ones.
 type Moment struct {

@@ -19,7 +19,7 @@ func (s *Server) ListCollections(ctx context.Context, req *centerv1.ListCollecti
 	if err != nil {
 		return nil, err
 	}
-	size, err := pageSizeOr(req.GetPageSize(), defaultRows)
+	size, err := cursor.Size(req.GetPageSize(), defaultRows)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func (s *Server) ListFailedDeliveries(ctx context.Context, req *centerv1.ListFai
 	if err != nil {
 		return nil, err
 	}
-	size, err := pageSize(req.GetPageSize())
+	size, err := cursor.Size(req.GetPageSize(), defaultPage)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ func (s *Server) ListEvents(ctx context.Context, req *centerv1.ListEventsRequest
 	if err != nil {
 		return nil, err
 	}
-	size, err := pageSizeOr(req.GetPageSize(), defaultRows)
+	size, err := cursor.Size(req.GetPageSize(), defaultRows)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ func (s *Server) ListGrants(ctx context.Context, req *centerv1.ListGrantsRequest
 	if err != nil {
 		return nil, err
 	}
-	size, err := pageSize(req.GetPageSize())
+	size, err := cursor.Size(req.GetPageSize(), defaultPage)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func (s *Server) ListOutcomes(ctx context.Context, req *centerv1.ListOutcomesReq
 	if err != nil {
 		return nil, err
 	}
-	size, err := pageSizeOr(req.GetPageSize(), defaultRows)
+	size, err := cursor.Size(req.GetPageSize(), defaultRows)
 	if err != nil {
 		return nil, err
 	}

@@ -74,20 +74,7 @@ func (s *Server) GetTask(ctx context.Context, req *centerv1.GetTaskRequest) (*ce
 // Page sizes of the lists.
 const (
 	defaultPage = 50
-	maxPage     = 500
 )
-
-func pageSize(asked int32) (int, error) { return pageSizeOr(asked, defaultPage) }
-
-func pageSizeOr(asked int32, fallback int) (int, error) {
-	switch {
-	case asked == 0:
-		return fallback, nil
-	case asked < 0 || asked > maxPage:
-		return 0, fault.New(fault.InvalidArgument, "malformed list request").WithField("page_size", "is 1 to %d", maxPage)
-	}
-	return int(asked), nil
-}
 
 // ListTasks lists tasks, newest first.
 func (s *Server) ListTasks(ctx context.Context, req *centerv1.ListTasksRequest) (*centerv1.ListTasksResponse, error) {
@@ -95,7 +82,7 @@ func (s *Server) ListTasks(ctx context.Context, req *centerv1.ListTasksRequest) 
 	if err != nil {
 		return nil, err
 	}
-	size, err := pageSize(req.GetPageSize())
+	size, err := cursor.Size(req.GetPageSize(), defaultPage)
 	if err != nil {
 		return nil, err
 	}

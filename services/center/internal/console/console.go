@@ -19,7 +19,6 @@ import (
 	"lockstep.dev/pkg/identity"
 	auditv1 "lockstep.dev/proto/lockstep/audit/v1"
 	centerv1 "lockstep.dev/proto/lockstep/center/v1"
-	operatorv1 "lockstep.dev/proto/lockstep/operator/v1"
 	shell "lockstep.dev/services/internal/console"
 	"lockstep.dev/services/internal/version"
 )
@@ -32,15 +31,8 @@ const refresh = 5 * time.Second
 
 // pages are the center's, over its API.
 type pages struct {
-	admin     centerv1.AdminServiceClient
-	audit     auditv1.AuditServiceClient
-	operators operatorv1.OperatorServiceClient
-}
-
-// operator tells whose token a call carries.
-func (p *pages) operator(ctx context.Context) (*operatorv1.Operator, error) {
-	got, err := p.operators.GetOperator(ctx, &operatorv1.GetOperatorRequest{})
-	return got.GetOperator(), err
+	admin centerv1.AdminServiceClient
+	audit auditv1.AuditServiceClient
 }
 
 // New makes the center's console; rules are what the service decides by who may
@@ -50,12 +42,10 @@ func New(ctx context.Context, app string, conn *grpc.ClientConn, rules map[strin
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	p := &pages{
-		admin: centerv1.NewAdminServiceClient(conn), audit: auditv1.NewAuditServiceClient(conn), operators: operatorv1.NewOperatorServiceClient(conn),
-	}
+	p := &pages{admin: centerv1.NewAdminServiceClient(conn), audit: auditv1.NewAuditServiceClient(conn)}
 	c, err := shell.New(ctx, shell.Config{
 		Service: "center", App: app, Version: version.Version, Templates: files, Log: log, Now: now,
-		Operator: p.operator, Rules: rules,
+		Operator: shell.OperatorOf(conn), Rules: rules,
 	})
 	if err != nil {
 		return nil, err

@@ -29,7 +29,6 @@ import (
 const (
 	defaultPage = 50
 	defaultRows = 100
-	maxPage     = 500
 	maxReason   = 500
 	statePrefix = "WORK_STATE_"
 )
@@ -70,7 +69,7 @@ func (s *Server) ListWork(ctx context.Context, req *consumerv1.ListWorkRequest) 
 	if err != nil {
 		return nil, err
 	}
-	size, err := pageSize(req.GetPageSize(), defaultPage)
+	size, err := cursor.Size(req.GetPageSize(), defaultPage)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +131,7 @@ func (s *Server) ListOutcomes(ctx context.Context, req *consumerv1.ListOutcomesR
 	if err != nil {
 		return nil, err
 	}
-	size, err := pageSize(req.GetPageSize(), defaultRows)
+	size, err := cursor.Size(req.GetPageSize(), defaultRows)
 	if err != nil {
 		return nil, err
 	}
@@ -219,17 +218,6 @@ func caller(ctx context.Context) (identity.Operator, error) {
 		return operator, fault.New(fault.PermissionDenied, "an operator's token is needed")
 	}
 	return operator, nil
-}
-
-func pageSize(asked int32, fallback int) (int, error) {
-	switch {
-	case asked == 0:
-		return fallback, nil
-	case asked < 0 || asked > maxPage:
-		return 0, fault.New(fault.InvalidArgument, "impossible page size").WithField("page_size", "1 to %d", maxPage)
-	default:
-		return int(asked), nil
-	}
 }
 
 func (s *Server) toProto(w *store.Work, counts []protocol.ClassCount) *consumerv1.Work {

@@ -21,7 +21,7 @@ func (s *Server) ListCollections(ctx context.Context, req *consumerv1.ListCollec
 	if len(req.GetCollectionId()) > maxCollection || !isText(req.GetCollectionId()) {
 		return nil, fault.New(fault.InvalidArgument, "the request is malformed").WithField("collection_id", "is text of at most %d bytes", maxCollection)
 	}
-	size, err := pageSize(req.GetPageSize(), defaultRows)
+	size, err := cursor.Size(req.GetPageSize(), defaultRows)
 	if err != nil {
 		return nil, err
 	}

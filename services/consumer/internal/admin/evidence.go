@@ -26,7 +26,7 @@ func (s *Server) ListEvidence(ctx context.Context, req *consumerv1.ListEvidenceR
 	if err != nil {
 		return nil, err
 	}
-	size, err := pageSize(req.GetPageSize(), defaultRows)
+	size, err := cursor.Size(req.GetPageSize(), defaultRows)
 	if err != nil || size > maxWords {
 		return nil, fault.New(fault.InvalidArgument, "impossible page size").WithField("page_size", "1 to %d", maxWords)
 	}

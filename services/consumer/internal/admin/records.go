@@ -77,7 +77,7 @@ func (s *Server) ListRetired(ctx context.Context, req *consumerv1.ListRetiredReq
 	if err := needsCollection(req.GetCollectionId()); err != nil {
 		return nil, err
 	}
-	size, err := pageSize(req.GetPageSize(), defaultRows)
+	size, err := cursor.Size(req.GetPageSize(), defaultRows)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (s *Server) ListQuarantined(ctx context.Context, req *consumerv1.ListQuaran
 	if err != nil {
 		return nil, err
 	}
-	size, err := pageSize(req.GetPageSize(), defaultRows)
+	size, err := cursor.Size(req.GetPageSize(), defaultRows)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,6 @@ import (
 	"lockstep.dev/pkg/identity"
 	auditv1 "lockstep.dev/proto/lockstep/audit/v1"
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
-	operatorv1 "lockstep.dev/proto/lockstep/operator/v1"
 	shell "lockstep.dev/services/internal/console"
 	"lockstep.dev/services/internal/version"
 )
@@ -40,15 +39,8 @@ const (
 
 // pages are the consumer's, over its API.
 type pages struct {
-	admin     consumerv1.AdminServiceClient
-	refresh   consumerv1.RefreshServiceClient
-	operators operatorv1.OperatorServiceClient
-}
-
-// operator tells whose token a call carries.
-func (p *pages) operator(ctx context.Context) (*operatorv1.Operator, error) {
-	got, err := p.operators.GetOperator(ctx, &operatorv1.GetOperatorRequest{})
-	return got.GetOperator(), err
+	admin   consumerv1.AdminServiceClient
+	refresh consumerv1.RefreshServiceClient
 }
 
 // New makes the consumer's console; rules are what the service decides by who may
@@ -58,12 +50,10 @@ func New(ctx context.Context, app string, conn *grpc.ClientConn, rules map[strin
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	p := &pages{
-		admin: consumerv1.NewAdminServiceClient(conn), refresh: consumerv1.NewRefreshServiceClient(conn), operators: operatorv1.NewOperatorServiceClient(conn),
-	}
+	p := &pages{admin: consumerv1.NewAdminServiceClient(conn), refresh: consumerv1.NewRefreshServiceClient(conn)}
 	c, err := shell.New(ctx, shell.Config{
 		Service: "consumer", App: app, Version: version.Version, Templates: files, Log: log, Now: now,
-		Operator: p.operator, Rules: rules,
+		Operator: shell.OperatorOf(conn), Rules: rules,
 	})
 	if err != nil {
 		return nil, err

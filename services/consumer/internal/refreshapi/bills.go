@@ -8,6 +8,7 @@ import (
 
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
 	"lockstep.dev/services/consumer/internal/bills"
+	"lockstep.dev/services/internal/cursor"
 )
 
 // ListBills lists snapshots by month, station and id, all descending.
@@ -16,7 +17,7 @@ func (s *Server) ListBills(ctx context.Context, req *consumerv1.ListBillsRequest
 	if err != nil {
 		return nil, err
 	}
-	size, err := pageSize(req.GetPageSize(), defaultPage)
+	size, err := cursor.Size(req.GetPageSize(), defaultPage)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +38,7 @@ func (s *Server) StationSummary(ctx context.Context, req *consumerv1.StationSumm
 	if err != nil {
 		return nil, err
 	}
-	size, err := pageSize(req.GetPageSize(), defaultPage)
+	size, err := cursor.Size(req.GetPageSize(), defaultPage)
 	if err != nil {
 		return nil, err
 	}

@@ -45,17 +45,6 @@ func taskID(id string) (uuid.UUID, error) {
 	return parsed, nil
 }
 
-func pageSize(asked int32, fallback int) (int, error) {
-	switch {
-	case asked == 0:
-		return fallback, nil
-	case asked < 0 || asked > maxPage:
-		return 0, fault.New(fault.InvalidArgument, "impossible page size").WithField("page_size", "1 to %d", maxPage)
-	default:
-		return int(asked), nil
-	}
-}
-
 func stamp(t *time.Time) *timestamppb.Timestamp {
 	if t == nil {
 		return nil

@@ -25,7 +25,7 @@ import (
 const (
 	defaultPage = 50
 	scopePage   = 100
-	maxPage     = 500
+	maxClaims   = 500
 	maxReason   = 500
 )
 
@@ -112,7 +112,7 @@ func (s *Server) ListTasks(ctx context.Context, req *consumerv1.ListTasksRequest
 	if _, err := caller(ctx); err != nil {
 		return nil, err
 	}
-	size, err := pageSize(req.GetPageSize(), defaultPage)
+	size, err := cursor.Size(req.GetPageSize(), defaultPage)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (s *Server) ListScopes(ctx context.Context, req *consumerv1.ListScopesReque
 	if _, err := caller(ctx); err != nil {
 		return nil, err
 	}
-	size, err := pageSize(req.GetPageSize(), scopePage)
+	size, err := cursor.Size(req.GetPageSize(), scopePage)
 	if err != nil {
 		return nil, err
 	}
@@ -303,8 +303,8 @@ func (s *Server) Run(ctx context.Context, req *consumerv1.RunRequest) (*consumer
 	if claims == 0 {
 		claims = s.ClaimsPerRun
 	}
-	if claims < 0 || claims > maxPage {
-		return nil, fault.New(fault.InvalidArgument, "impossible limit").WithField("max_claims", "1 to %d", maxPage)
+	if claims < 0 || claims > maxClaims {
+		return nil, fault.New(fault.InvalidArgument, "impossible limit").WithField("max_claims", "1 to %d", maxClaims)
 	}
 	r, err := s.Engine.RunInTime(ctx, claims)
 	if err != nil {

@@ -11,20 +11,6 @@ import (
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
 )
 
-// SubmitRefresh hands in a request to refresh stored rows. A refusal is an answer.
-func (c *Client) SubmitRefresh(ctx context.Context, in *consumerv1.RefreshRequest) (*consumerv1.Submission, error) {
-	out := &consumerv1.SubmitResponse{}
-	_, err := c.call(ctx, http.MethodPost, "/v1/refresh/tasks", nil, &consumerv1.SubmitRequest{Request: in}, out)
-	return out.GetSubmission(), wrap(err, "submit a refresh of %s", in.GetProjection())
-}
-
-// RefreshTask reads a refresh task and what it has amounted to.
-func (c *Client) RefreshTask(ctx context.Context, id string) (*consumerv1.GetTaskResponse, error) {
-	out := &consumerv1.GetTaskResponse{}
-	_, err := c.call(ctx, http.MethodGet, "/v1/refresh/tasks/"+url.PathEscape(id), nil, nil, out)
-	return out, wrap(err, "read refresh task %s", id)
-}
-
 // Stations reads the first page of the stations' sums.
 func (c *Client) Stations(ctx context.Context) ([]*consumerv1.StationBills, error) {
 	out := &consumerv1.StationSummaryResponse{}
@@ -51,8 +37,8 @@ func (c *Client) refreshPost(ctx context.Context, id, verb string, in, out proto
 	return c.call(ctx, http.MethodPost, path, nil, in, out)
 }
 
-// Submit is SubmitRefresh with the answer's text.
-func (c *Client) Submit(ctx context.Context, in *consumerv1.RefreshRequest) (*consumerv1.Submission, []byte, error) {
+// SubmitRefresh hands in a request to refresh stored rows. A refusal is an answer.
+func (c *Client) SubmitRefresh(ctx context.Context, in *consumerv1.RefreshRequest) (*consumerv1.Submission, []byte, error) {
 	out := &consumerv1.SubmitResponse{}
 	text, err := c.refreshPost(ctx, "", "tasks", &consumerv1.SubmitRequest{Request: in}, out)
 	return out.GetSubmission(), text, wrap(err, "submit a refresh of %s", in.GetProjection())
@@ -78,8 +64,8 @@ func (c *Client) RefreshTasks(ctx context.Context, in *consumerv1.ListTasksReque
 	return out, text, wrap(err, "list refresh tasks")
 }
 
-// RefreshShow is RefreshTask with the answer's text.
-func (c *Client) RefreshShow(ctx context.Context, id string) (*consumerv1.GetTaskResponse, []byte, error) {
+// RefreshTask reads a refresh task and what it has amounted to.
+func (c *Client) RefreshTask(ctx context.Context, id string) (*consumerv1.GetTaskResponse, []byte, error) {
 	out := &consumerv1.GetTaskResponse{}
 	text, err := c.call(ctx, http.MethodGet, "/v1/refresh/tasks/"+url.PathEscape(id), nil, nil, out)
 	return out, text, wrap(err, "read refresh task %s", id)

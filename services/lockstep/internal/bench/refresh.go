@@ -193,7 +193,7 @@ func (m *refresher) large(ctx context.Context) (*LargeScope, error) {
 // counts to what must be: every difference has news.
 func (m *refresher) refresh(ctx context.Context, payload string, scopes, differences int64, look func(id string) error) (float64, error) {
 	m.serial++
-	submission, err := m.client.SubmitRefresh(ctx, &consumerv1.RefreshRequest{
+	submission, _, err := m.client.SubmitRefresh(ctx, &consumerv1.RefreshRequest{
 		Projection: "bills", Payload: payload, BusinessKey: fmt.Sprintf("bench-%d", m.serial), Trigger: "bench",
 	})
 	if err != nil {
@@ -206,7 +206,7 @@ func (m *refresher) refresh(ctx context.Context, payload string, scopes, differe
 	if err := m.await(ctx, id, look); err != nil {
 		return 0, err
 	}
-	task, err := m.client.RefreshTask(ctx, id)
+	task, _, err := m.client.RefreshTask(ctx, id)
 	if err != nil {
 		return 0, err
 	}

@@ -1,14 +1,14 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"lockstep.dev/pkg/serve"
 )
 
 // paging says how many rows of a list are wanted, and from where on.
@@ -81,7 +81,11 @@ func (r *remote) list(ctx context.Context, p *paging, head string, read func(siz
 
 func (r *remote) showPage(page listed, head string) error {
 	if r.asJSON {
-		lines, err := linesOf(page.text)
+		rows, _, err := serve.RowsOf(page.text)
+		if err != nil {
+			return err
+		}
+		lines, err := serve.LinesOf(rows)
 		if err != nil {
 			return err
 		}
@@ -92,29 +96,6 @@ func (r *remote) showPage(page listed, head string) error {
 		fmt.Fprint(w, head)
 		page.rows(w)
 	})
-}
-
-// linesOf gives the rows of a list's answer, one a line.
-func linesOf(text []byte) ([]byte, error) {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(text, &members); err != nil {
-		return nil, fmt.Errorf("read a page: %w", err)
-	}
-	delete(members, "nextPageToken")
-	var out bytes.Buffer
-	for _, member := range members {
-		var rows []json.RawMessage
-		if err := json.Unmarshal(member, &rows); err != nil || len(members) != 1 {
-			return nil, errors.New("read a page: the answer is no list")
-		}
-		for _, row := range rows {
-			if err := json.Compact(&out, row); err != nil {
-				return nil, fmt.Errorf("read a page: %w", err)
-			}
-			out.WriteByte('\n')
-		}
-	}
-	return out.Bytes(), nil
 }
 
 func writeMore(w *tabwriter.Writer, token string) {

@@ -81,7 +81,7 @@ Exit codes: 0 accepted, 2 refused, 3 did not work.`,
 			if err != nil {
 				return err
 			}
-			out, text, err := client.Submit(cmd.Context(), in)
+			out, text, err := client.SubmitRefresh(cmd.Context(), in)
 			if err != nil {
 				return err
 			}
@@ -205,7 +205,7 @@ func refreshShow(r *remote) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, text, err := client.RefreshShow(cmd.Context(), args[0])
+			out, text, err := client.RefreshTask(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

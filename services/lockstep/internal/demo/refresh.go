@@ -115,7 +115,7 @@ func paymentsRequest() *consumerv1.RefreshRequest {
 // request submits, waits for the end, adds the figures to out, and adds to bad
 // those that are not the expected ones.
 func (r *refresher) request(ctx context.Context, out *Refresh, bad []string, in *consumerv1.RefreshRequest, want world.Refreshed) ([]string, error) {
-	submission, err := r.client.SubmitRefresh(ctx, in)
+	submission, _, err := r.client.SubmitRefresh(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (r *refresher) await(ctx context.Context, id string) (*consumerv1.GetTaskRe
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		task, err := r.client.RefreshTask(ctx, id)
+		task, _, err := r.client.RefreshTask(ctx, id)
 		if err != nil {
 			return nil, err
 		}
