@@ -60,7 +60,7 @@ compose-test: setup build ## Run deploy/compose.yaml for real, break it, and che
 	@tools/compose-test.sh
 
 .PHONY: check-kubernetes
-check-kubernetes: ## Build the Kubernetes manifests and hold every object to its type.
+check-kubernetes: ## Build the Kubernetes manifests and hold every object to its type (minutes the first time, then a second).
 	cd tools/kube && GOWORK=off go run . ../../deploy/kubernetes
 
 .PHONY: test
