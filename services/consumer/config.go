@@ -57,8 +57,8 @@ type Config struct {
 	StallLimit time.Duration `koanf:"stall_limit"`
 	// MaxRepairRetries of a row that changes while it is mended; then RETRIES_EXHAUSTED.
 	MaxRepairRetries int `koanf:"max_repair_retries"`
-	// MaxPendingExtras: with more rows that only the consumer has, none is retired
-	// (EXTRAS_LIMIT).
+	// MaxPendingExtras: with more rows to retire, of those that only the consumer has, none
+	// is (EXTRAS_LIMIT). Each holds a few KB until all are retired in one transaction.
 	MaxPendingExtras int `koanf:"max_pending_extras"`
 	// MaxRetirePercent of the image; beyond it none is retired (RETIRE_BREAKER).
 	MaxRetirePercent int `koanf:"max_retire_percent"`
@@ -155,7 +155,7 @@ func defaults() *Config {
 
 // Bounds with the reason: beyond them one transaction or report grows too large.
 const (
-	maxExtras     = 500   // they are retired in one transaction
+	maxExtras     = 10000 // they are retired in one transaction, their proofs held until then
 	maxItems      = 1000  // a report is one message
 	maxChars      = 64000 // far below what a call receives
 	maxRetries    = 100

@@ -95,7 +95,7 @@ max_repair_retries: -1
 walk: columns
 limits: {repairs_per_second: -1, peer_calls_per_second: 0, operator_calls_per_second: 0}
 load_guard: {max_active: -1}
-max_pending_extras: 501
+max_pending_extras: 10001
 max_retire_percent: 101
 max_error_items: -1
 max_work_per_scan: 0

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"lockstep.dev/pkg/claim"
+	"lockstep.dev/pkg/evidence"
 	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/protocol"
 	"lockstep.dev/services/consumer/internal/projection"
@@ -29,21 +31,14 @@ var (
 // is. The code says why none was, where that has a reason; a DeferredError and
 // every other error mean the same as Batch's.
 func (r *Repairer) Retire(ctx context.Context, t *Task) (code fault.Reason, err error) {
-	switch rolledBack, err := r.Store.HasCode(ctx, t.Work, string(fault.RollbackDetected)); {
-	case err != nil:
-		return "", err
-	case rolledBack:
-		return fault.RollbackDetected, nil
-	}
 	for try := 0; try <= r.MaxRetries; try++ {
-		candidates, err := r.candidates(ctx, t)
-		if err != nil || len(candidates) == 0 {
+		switch rolledBack, err := r.Store.HasCode(ctx, t.Work, string(fault.RollbackDetected)); {
+		case err != nil:
 			return "", err
+		case rolledBack:
+			return fault.RollbackDetected, nil
 		}
-		if len(candidates) > r.MaxExtras {
-			return fault.ExtrasLimit, nil
-		}
-		code, err := r.retireOnce(ctx, t, candidates)
+		code, err := r.retireOnce(ctx, t, try > 0)
 		if !errors.Is(err, errAged) {
 			return code, err
 		}
@@ -51,52 +46,80 @@ func (r *Repairer) Retire(ctx context.Context, t *Task) (code fault.Reason, err 
 	return "", &RefusedError{Code: fault.DocumentStale, Why: "the proofs grew old before they could be used"}
 }
 
-// candidates reads the extra rows that are still open, one more than may be
-// retired at most. Rows an operator brought back are no candidates.
-func (r *Repairer) candidates(ctx context.Context, t *Task) ([]*row, error) {
-	var out []*row
-	after := ""
-	for len(out) <= r.MaxExtras {
-		batch, err := r.Store.Candidates(ctx, t.Work, after, MaxBatch)
-		if err != nil || len(batch) == 0 {
-			return out, err
-		}
-		keys := make([]string, len(batch))
-		for i := range batch {
-			keys[i] = batch[i].Key
-		}
-		after = keys[len(keys)-1]
-		stored, err := r.Projection.Rows(ctx, t.Work.TenantID, keys, r.Content)
-		if err != nil {
-			return nil, err
-		}
-		var held []store.Entry
-		for _, e := range batch {
-			d := &row{key: e.Key, class: protocol.ExtraRow, local: r.live(t, stored, e.Key)}
-			if d.local != nil && stored[e.Key].Hold {
-				held = append(held, d.entry(protocol.Reported, fault.NotRetirable))
-				continue
-			}
+// candidates reads the next extra rows behind a key that are still open, and the
+// last key read, "" at the end. Rows an operator brought back are no candidates,
+// nor, where only the open ones are wanted, those that a word was had about.
+func (r *Repairer) candidates(ctx context.Context, t *Task, after string, onlyOpen bool) (out []*row, last string, err error) {
+	batch, err := r.Store.Candidates(ctx, t.Work, after, MaxBatch)
+	if err != nil || len(batch) == 0 {
+		return nil, "", err
+	}
+	keys := make([]string, len(batch))
+	for i := range batch {
+		keys[i] = batch[i].Key
+	}
+	stored, err := r.Projection.Rows(ctx, t.Work.TenantID, keys, r.Content)
+	if err != nil {
+		return nil, "", err
+	}
+	var held []store.Entry
+	for _, e := range batch {
+		d := &row{key: e.Key, class: protocol.ExtraRow, local: r.live(t, stored, e.Key)}
+		switch {
+		case d.local != nil && stored[e.Key].Hold:
+			held = append(held, d.entry(protocol.Reported, fault.NotRetirable))
+		case !onlyOpen || e.Code == "":
 			out = append(out, d)
 		}
-		if err := r.note(ctx, t, held); err != nil {
-			return nil, err
-		}
 	}
-	return out, nil
+	return out, keys[len(keys)-1], r.note(ctx, t, held)
 }
 
 // retireOnce asks about every candidate first, acts on what turned out to be
 // something else, piece by piece, and then retires what is left. Of an answer
-// nothing but the absence proofs is held until then.
-func (r *Repairer) retireOnce(ctx context.Context, t *Task, candidates []*row) (fault.Reason, error) {
+// nothing but the absence proofs is held until then, and of those no more than
+// may be retired: a row that never can be does not count.
+func (r *Repairer) retireOnce(ctx context.Context, t *Task, again bool) (fault.Reason, error) {
 	var proved []planned
 	rolledBack := false
+	for after := ""; len(proved) <= r.MaxExtras; {
+		candidates, last, err := r.candidates(ctx, t, after, again)
+		if err != nil {
+			return "", err
+		}
+		if last == "" {
+			break
+		}
+		after = last
+		some, older, err := r.prove(ctx, t, candidates)
+		if err != nil {
+			return "", err
+		}
+		proved, rolledBack = append(proved, some...), rolledBack || older
+	}
+	switch {
+	case rolledBack:
+		return fault.RollbackDetected, nil
+	case len(proved) > r.MaxExtras:
+		return fault.ExtrasLimit, nil
+	case len(proved) == 0:
+		return "", nil
+	}
+	err := r.retireAll(ctx, t, proved)
+	if errors.Is(err, errBreaker) {
+		return fault.RetireBreaker, nil
+	}
+	return "", err
+}
+
+// prove returns the candidates that the center proved absent and that may be
+// retired. rolledBack: a word was older than what was stated before.
+func (r *Repairer) prove(ctx context.Context, t *Task, candidates []*row) (proved []planned, rolledBack bool, err error) {
 	for len(candidates) > 0 {
 		words := map[string]*word{}
 		rest, err := r.askSome(ctx, t, candidates, words)
 		if err != nil {
-			return "", err
+			return nil, false, err
 		}
 		answered := make([]*row, 0, len(words))
 		for _, d := range candidates {
@@ -107,38 +130,31 @@ func (r *Repairer) retireOnce(ctx context.Context, t *Task, candidates []*row) (
 		candidates = rest
 		for _, w := range words {
 			if r.Now().Sub(w.asked) > r.MaxAge {
-				return "", errAged
+				return nil, false, errAged
 			}
 			rolledBack = rolledBack || w.rollback
 		}
 		stored, err := r.Projection.Rows(ctx, t.Work.TenantID, keysOf(answered), r.Content)
 		if err != nil {
-			return "", err
+			return nil, false, err
 		}
 		p := r.planAll(t, answered, words, stored)
 		if err := r.withhold(ctx, t, p); err != nil {
-			return "", err
+			return nil, false, err
 		}
 		left, err := r.carryOut(ctx, t, p, stored)
 		if err != nil {
-			return "", err
+			return nil, false, err
 		}
 		if err := r.settle(ctx, t, left, 0); err != nil {
-			return "", err
+			return nil, false, err
 		}
-		proved = append(proved, p.retires...)
+		for _, w := range p.retires {
+			w.word.absence.Evidence = evidence.Absence{} // verified; the envelope has it
+			proved = append(proved, w)
+		}
 	}
-	switch {
-	case rolledBack:
-		return fault.RollbackDetected, nil
-	case len(proved) == 0:
-		return "", nil
-	}
-	err := r.retireAll(ctx, t, proved)
-	if errors.Is(err, errBreaker) {
-		return fault.RetireBreaker, nil
-	}
-	return "", err
+	return proved, rolledBack, nil
 }
 
 // withhold reports the proved rows that must not be retired all the same: a
@@ -263,8 +279,10 @@ func (r *Repairer) retireRows(ctx context.Context, t *Task, e *store.Effect, row
 	return keys, err
 }
 
-// retireTogether is the one transaction. A row whose version moved is left and noted.
+// retireTogether is the one transaction, in pieces in key order: one order of
+// locks, and no statement larger than a repair's.
 func (r *Repairer) retireTogether(ctx context.Context, t *Task, proved []planned) error {
+	slices.SortFunc(proved, func(a, b planned) int { return strings.Compare(a.row.key, b.row.key) })
 	oldest := proved[0].word.asked
 	for _, w := range proved {
 		if w.word.asked.Before(oldest) {
@@ -275,38 +293,51 @@ func (r *Repairer) retireTogether(ctx context.Context, t *Task, proved []planned
 		if err := r.breaker(ctx, t, e, oldest); err != nil {
 			return err
 		}
-		keys, err := r.retireRows(ctx, t, e, proved)
-		if err != nil {
-			return err
-		}
-		gone := make(map[string]bool, len(keys))
-		for _, key := range keys {
-			gone[key] = true
-		}
-		var entries []store.Entry
-		var floors []store.Mark
-		for _, w := range proved {
-			if !gone[w.row.key] {
-				entries = append(entries, evidenced(w.row, w.word, protocol.Reported, fault.RevisionMismatch))
-				continue
+		retired := 0
+		for piece := range slices.Chunk(proved, projection.MaxBatch) {
+			n, err := r.retirePiece(ctx, t, e, piece)
+			if err != nil {
+				return err
 			}
-			entries = append(entries, evidenced(w.row, w.word, protocol.Retired, ""))
-			floors = append(floors, store.Mark{
-				Key: w.row.key, CenterEpoch: w.word.centerEpoch(), Revision: w.row.local.Revision, Retired: true,
-			})
-		}
-		if err := e.Note(ctx, entries); err != nil {
-			return err
-		}
-		if _, err := e.RaiseHighWater(ctx, floors); err != nil {
-			return err
+			retired += n
 		}
 		reason := ""
 		if t.Work.BreakerOverride {
 			reason = "breaker override in the signed instruction"
 		}
-		return e.Audit(ctx, t.Work.Source, "retire", "task "+t.Work.ID(), fmt.Sprintf("retired %d of %d", len(keys), len(proved)), reason)
+		return e.Audit(ctx, t.Work.Source, "retire", "task "+t.Work.ID(), fmt.Sprintf("retired %d of %d", retired, len(proved)), reason)
 	})
+}
+
+// retirePiece retires some of the rows in the one transaction, with their ledger
+// rows and floors, and says how many. A row whose version moved is left and noted.
+func (r *Repairer) retirePiece(ctx context.Context, t *Task, e *store.Effect, piece []planned) (int, error) {
+	t.Alive()
+	keys, err := r.retireRows(ctx, t, e, piece)
+	if err != nil {
+		return 0, err
+	}
+	gone := make(map[string]bool, len(keys))
+	for _, key := range keys {
+		gone[key] = true
+	}
+	var entries []store.Entry
+	var floors []store.Mark
+	for _, w := range piece {
+		if !gone[w.row.key] {
+			entries = append(entries, evidenced(w.row, w.word, protocol.Reported, fault.RevisionMismatch))
+			continue
+		}
+		entries = append(entries, evidenced(w.row, w.word, protocol.Retired, ""))
+		floors = append(floors, store.Mark{
+			Key: w.row.key, CenterEpoch: w.word.centerEpoch(), Revision: w.row.local.Revision, Retired: true,
+		})
+	}
+	if err := e.Note(ctx, entries); err != nil {
+		return 0, err
+	}
+	_, err = e.RaiseHighWater(ctx, floors)
+	return len(keys), err
 }
 
 // breaker is evaluated inside the retiring transaction, from durable figures

@@ -310,6 +310,93 @@ func TestHeldRowsAreNoCandidates(t *testing.T) {
 	}
 }
 
+// Rows that can't be retired, for whatever reason, block no others.
+func TestRowsThatCannotBeRetiredDoNotCountForTheLimit(t *testing.T) {
+	w := setup(t, func(_ *store.Settings, _ *worker.Settings, r *repair.Repairer) { r.MaxExtras = 2 })
+	w.both(k(100), rec(1, `{}`))
+	for n := range 10 {
+		w.local(k(n), rec(1, `{}`))
+	}
+	keys := func(ns ...int) (out [][16]byte) {
+		for _, n := range ns {
+			out = append(out, [16]byte([]byte(k(n))))
+		}
+		return out
+	}
+	w.exec(`UPDATE hall.answer_projection SET created_at = NULL WHERE answer_id = ANY($1)`, keys(0, 1))
+	w.exec(`UPDATE hall.answer_projection SET created_at = now() + interval '1 hour' WHERE answer_id = ANY($1)`, keys(2, 3))
+	w.exec(`UPDATE hall.answer_projection SET retire_hold = true WHERE answer_id = ANY($1)`, keys(6, 7))
+	w.center.Decline(k(4), fault.ScopeMismatch)
+	w.center.Decline(k(5), fault.ScopeMismatch)
+	task := w.run()
+	w.wantRetireCode(task, "")
+	w.wantLedger(task, "0 EXTRA_ROW REPORTED NOT_RETIRABLE", "1 EXTRA_ROW REPORTED NOT_RETIRABLE", "2 EXTRA_ROW REPORTED NOT_RETIRABLE",
+		"3 EXTRA_ROW REPORTED NOT_RETIRABLE", "4 EXTRA_ROW REPORTED SCOPE_MISMATCH", "5 EXTRA_ROW REPORTED SCOPE_MISMATCH",
+		"6 EXTRA_ROW REPORTED NOT_RETIRABLE", "7 EXTRA_ROW REPORTED NOT_RETIRABLE", "8 EXTRA_ROW RETIRED", "9 EXTRA_ROW RETIRED")
+}
+
+func TestManyRowsAreRetiredInOneTransaction(t *testing.T) {
+	w := setup(t, func(_ *store.Settings, _ *worker.Settings, r *repair.Repairer) { r.MaxExtras = 1001 })
+	w.center.AnswerAtMost(100)
+	w.both(k(0), rec(1, `{}`))
+	hash := rec(1, `{}`).Hash()
+	w.exec(`INSERT INTO hall.answer_projection (tenant_id, form_id, answer_id, revision, content_hash, "values", created_at)
+		SELECT $1, $2, (lpad(to_hex(n), 8, '0') || repeat('0', 24))::uuid, 1, $3, '{}', '2026-01-01Z' FROM generate_series(1, 1002) AS n`,
+		centertest.Tenant, centertest.Collection, hash[:])
+	w.wantRetireCode(w.run(centertest.Override), "EXTRAS_LIMIT")
+	w.wantRetired(t, false)
+	w.exec(`DELETE FROM hall.answer_projection WHERE answer_id = $1`, [16]byte([]byte(k(1002))))
+	task := w.run(centertest.Override)
+	w.wantRetireCode(task, "")
+	w.wantState(task, work.Completed, "")
+	var transactions, rows, floors, audits int
+	if err := w.pool.QueryRow(t.Context(), `SELECT count(DISTINCT xmin::text), count(*), (SELECT count(*) FROM lockstep.high_water WHERE retired),
+		(SELECT count(*) FROM lockstep.audit WHERE decision = 'retired 1001 of 1001') FROM hall.answer_projection WHERE retired_at IS NOT NULL`).
+		Scan(&transactions, &rows, &floors, &audits); err != nil {
+		t.Fatal(err)
+	}
+	if transactions != 1 || rows != 1001 || floors != 1001 || audits != 1 {
+		t.Errorf("%d transactions, %d rows, %d floors, %d audit rows", transactions, rows, floors, audits)
+	}
+}
+
+// Where proofs grow old over those that have none, these are not asked about again.
+func TestProofsThatGrowOldOverOtherRows(t *testing.T) {
+	w := setup(t)
+	w.both(k(0), rec(1, `{}`))
+	for n := 1; n <= 9; n++ {
+		w.local(k(n), rec(1, `{}`))
+		if n > 1 {
+			w.center.Decline(k(n), fault.ScopeMismatch)
+		}
+	}
+	w.center.Lie(centertest.Lies{Call: onCall("GetRecords", 2, func() { w.skew.Add(int64(2 * time.Minute)) })})
+	task := w.run()
+	w.wantRetireCode(task, "")
+	if w.alive(1) {
+		t.Error("row 1 is not retired")
+	}
+	// Of the first answer's seven one is a proof; two more were without a word.
+	if asked := w.center.Asked(); len(asked) != 9+3 {
+		t.Errorf("%d rows were asked about, want 9 and 3 of them again", len(asked))
+	}
+}
+
+func TestARollbackIsNotForgottenWhereProofsGrowOld(t *testing.T) {
+	w := setup(t)
+	w.center.AnswerAtMost(1)
+	w.both(k(0), rec(1, `{}`))
+	w.local(k(1), rec(1, `{}`))
+	w.local(k(2), rec(1, `{}`))
+	w.exec(`INSERT INTO lockstep.high_water (tenant_id, collection_id, record_key, center_epoch, revision) VALUES ($1, $2, $3, 5, 1)`,
+		centertest.Tenant, centertest.Collection, []byte(k(1)))
+	w.center.Lie(centertest.Lies{Call: onCall("GetRecords", 2, func() { w.skew.Add(int64(2 * time.Minute)) })})
+	task := w.run()
+	w.wantRetireCode(task, "ROLLBACK_DETECTED")
+	w.wantLedger(task, "1 EXTRA_ROW REPORTED ROLLBACK_DETECTED", "2 EXTRA_ROW REPORTED")
+	w.wantRetired(t, false)
+}
+
 func TestHashOfTheFakeIsTheSharedOne(t *testing.T) {
 	want, err := canon.Sum([]byte(`{"a":1}`))
 	if err != nil || rec(1, `{"a":1.0}`).Hash() != want {
