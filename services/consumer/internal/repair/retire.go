@@ -39,11 +39,11 @@ func (r *Repairer) Retire(ctx context.Context, t *Task) (code fault.Reason, err 
 			return fault.RollbackDetected, nil
 		}
 		code, err := r.retireOnce(ctx, t, try > 0)
-		if !errors.Is(err, errAged) {
+		if !errors.Is(err, errAged) && !errors.Is(err, store.ErrOvertaken) {
 			return code, err
 		}
 	}
-	return "", &RefusedError{Code: fault.DocumentStale, Why: "the proofs grew old before they could be used"}
+	return "", &RefusedError{Code: fault.DocumentStale, Why: "the proofs grew old, or were overtaken, before they could be used"}
 }
 
 // candidates reads the next extra rows behind a key that are still open, and the
@@ -336,7 +336,10 @@ func (r *Repairer) retirePiece(ctx context.Context, t *Task, e *store.Effect, pi
 	if err := e.Note(ctx, entries); err != nil {
 		return 0, err
 	}
-	_, err = e.RaiseHighWater(ctx, floors)
+	raised, err := e.RaiseHighWater(ctx, floors)
+	if err == nil && raised < len(floors) {
+		return 0, store.ErrOvertaken // a newer word about one of them: all are asked about again
+	}
 	return len(keys), err
 }
 

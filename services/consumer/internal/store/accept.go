@@ -94,7 +94,7 @@ func acceptKnown(ctx context.Context, tx pgx.Tx, id uuid.UUID, in *protocol.Inst
 			WHERE task_id = $1`, id, after.Wanted, after.Retries, after.Tries, envelope, tracing.Parent(ctx))
 	case work.AcceptedNewer:
 		if w.PurgedAt != nil {
-			if err := startOver(ctx, tx, id); err != nil {
+			if err := startOver(ctx, tx, w); err != nil {
 				return Accepted{}, err
 			}
 		}
@@ -111,11 +111,15 @@ func acceptKnown(ctx context.Context, tx pgx.Tx, id uuid.UUID, in *protocol.Inst
 	return out, nil
 }
 
-// startOver forgets a checkpoint whose ledger was purged: a report counts the
-// ledger, so the scan has to find everything again.
-func startOver(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+// startOver forgets a checkpoint whose ledger was purged, and what the purge had
+// not reached yet: a report counts the ledger, so the scan has to find everything
+// again, and nothing may be there before.
+func startOver(ctx context.Context, tx pgx.Tx, w *Work) error {
+	if _, err := tx.Exec(ctx, `DELETE FROM lockstep.outcome WHERE tenant_id = $1 AND task_id = $2`, w.TenantID, w.TaskID); err != nil {
+		return fmt.Errorf("finish the purge of a task: %w", err)
+	}
 	_, err := tx.Exec(ctx, `UPDATE lockstep.work SET next_page = 0, cursor_key = NULL, center_scanned = 0, local_scanned = 0,
-		center_complete = false, local_complete = false, retire_code = '', purged_at = NULL WHERE task_id = $1`, id)
+		center_complete = false, local_complete = false, retire_code = '', purged_at = NULL WHERE task_id = $1`, w.TaskID)
 	if err != nil {
 		return fmt.Errorf("start a purged task over: %w", err)
 	}

@@ -276,6 +276,35 @@ func TestAccept(t *testing.T) {
 	})
 }
 
+// Of a ledger whose purge was half done when a newer attempt came, nothing is counted again.
+func TestANewerAttemptInAHalfDonePurge(t *testing.T) {
+	w := setup(t)
+	in := instruction()
+	w.accept(in)
+	c, row := w.claim()
+	if err := w.store.InEffect(t.Context(), c, row, store.RepairPoints, func(e *store.Effect) error {
+		return e.Note(t.Context(), []store.Entry{entry(1, protocol.Reported), entry(2, protocol.Repaired), entry(3, protocol.Repaired)})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.store.Step(t.Context(), c, work.EndPartial, store.Progress{NextPage: 4, CenterComplete: true, LocalComplete: true}, ""); err != nil {
+		t.Fatal(err)
+	}
+	w.exec(`UPDATE lockstep.work SET ended_at = now() - interval '2 hours'`)
+	if _, err := w.store.Purge(t.Context(), time.Hour, 2); err != nil {
+		t.Fatal(err)
+	}
+	in.Attempt = 2
+	w.accept(in)
+	counts, err := w.store.Counts(t.Context(), w.row(in))
+	if err != nil || len(counts) != 0 {
+		t.Errorf("the ledger still counts %+v, %v", counts, err)
+	}
+	if row := w.row(in); row.State != work.Queued || row.NextPage != 0 || row.PurgedAt != nil {
+		t.Errorf("%+v", row)
+	}
+}
+
 func TestNoteKeepsTheFirstClass(t *testing.T) {
 	w := setup(t)
 	in := instruction()

@@ -382,6 +382,23 @@ func TestProofsThatGrowOldOverOtherRows(t *testing.T) {
 	}
 }
 
+// A newer word about one row, come in while its absence was proved: none is retired.
+func TestANewerWordOvertakesARetirement(t *testing.T) {
+	w := setup(t)
+	w.both(k(0), rec(1, `{}`))
+	w.local(k(1), rec(1, `{}`))
+	w.local(k(2), rec(1, `{}`))
+	w.center.Lie(centertest.Lies{Call: onCall("GetRecords", 1, func() {
+		w.exec(`INSERT INTO lockstep.high_water (tenant_id, collection_id, record_key, center_epoch, revision) VALUES ($1, $2, $3, 5, 1)`,
+			centertest.Tenant, centertest.Collection, []byte(k(1)))
+	})})
+	task := w.run()
+	w.wantState(task, work.Partial, "")
+	w.wantRetireCode(task, "ROLLBACK_DETECTED")
+	w.wantLedger(task, "1 EXTRA_ROW REPORTED ROLLBACK_DETECTED", "2 EXTRA_ROW REPORTED")
+	w.wantRetired(t, false)
+}
+
 func TestARollbackIsNotForgottenWhereProofsGrowOld(t *testing.T) {
 	w := setup(t)
 	w.center.AnswerAtMost(1)
