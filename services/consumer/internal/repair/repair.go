@@ -82,6 +82,8 @@ type Task struct {
 	Fetched atomic.Int64
 	// Alive is told of every call to the center: a slow center is no hung worker.
 	Alive func()
+	// Between is called between two batches of extra rows; its error ends the retiring.
+	Between func() error
 
 	// recordBytes is what the last answers took a record; most is how many records
 	// may be asked for at once, 0 before the first call.

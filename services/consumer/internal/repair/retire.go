@@ -48,7 +48,8 @@ func (r *Repairer) Retire(ctx context.Context, t *Task) (code fault.Reason, err 
 
 // candidates reads the next extra rows behind a key that are still open, and the
 // last key read, "" at the end. Rows an operator brought back are no candidates,
-// nor, where only the open ones are wanted, those that a word was had about.
+// nor those that turned out to be none before, however often a round fails; nor,
+// where only the open ones are wanted, any that a word was had about.
 func (r *Repairer) candidates(ctx context.Context, t *Task, after string, onlyOpen bool) (out []*row, last string, err error) {
 	batch, err := r.Store.Candidates(ctx, t.Work, after, MaxBatch)
 	if err != nil || len(batch) == 0 {
@@ -68,7 +69,8 @@ func (r *Repairer) candidates(ctx context.Context, t *Task, after string, onlyOp
 		switch {
 		case d.local != nil && stored[e.Key].Hold:
 			held = append(held, d.entry(protocol.Reported, fault.NotRetirable))
-		case !onlyOpen || e.Code == "":
+		case e.Code == string(fault.NotRetirable), e.Code == string(fault.ScopeMismatch), onlyOpen && e.Code != "":
+		default:
 			out = append(out, d)
 		}
 	}
@@ -91,6 +93,9 @@ func (r *Repairer) retireOnce(ctx context.Context, t *Task, again bool) (fault.R
 			break
 		}
 		after = last
+		if err := t.Between(); err != nil {
+			return "", err
+		}
 		some, older, err := r.prove(ctx, t, candidates)
 		if err != nil {
 			return "", err

@@ -69,6 +69,7 @@ func newJob(w *Worker, ctx context.Context, c claim.Claim, row *store.Work) *job
 		return w.Store.Renew(ctx, c)
 	})
 	j.task.Alive = j.keeper.Tick
+	j.task.Between = func() error { return j.tellIfDue(protocol.Retiring) }
 	return j
 }
 

@@ -376,9 +376,9 @@ func TestProofsThatGrowOldOverOtherRows(t *testing.T) {
 	if w.alive(1) {
 		t.Error("row 1 is not retired")
 	}
-	// Of the first answer's seven one is a proof; two more were without a word.
-	if asked := w.center.Asked(); len(asked) != 9+3 {
-		t.Errorf("%d rows were asked about, want 9 and 3 of them again", len(asked))
+	// Of the first answer's seven at most one is a proof; two more were without a word.
+	if asked := w.center.Asked(); len(asked) < 9+2 || len(asked) > 9+3 {
+		t.Errorf("%d rows were asked about, want 9 and 2 or 3 of them again", len(asked))
 	}
 }
 
@@ -397,6 +397,54 @@ func TestANewerWordOvertakesARetirement(t *testing.T) {
 	w.wantRetireCode(task, "ROLLBACK_DETECTED")
 	w.wantLedger(task, "1 EXTRA_ROW REPORTED ROLLBACK_DETECTED", "2 EXTRA_ROW REPORTED")
 	w.wantRetired(t, false)
+}
+
+// What was found out about a row that never can be retired outlives a failed round.
+func TestAFailedRoundAsksOnlyAboutTheRest(t *testing.T) {
+	w := setup(t)
+	w.both(k(0), rec(1, `{}`))
+	for n := 1; n <= 6; n++ {
+		w.local(k(n), rec(1, `{}`))
+	}
+	w.center.Decline(k(1), fault.ScopeMismatch)
+	w.center.Decline(k(2), fault.RollbackSuspected)
+	w.exec(`UPDATE hall.answer_projection SET created_at = NULL WHERE answer_id = $1`, [16]byte([]byte(k(3))))
+	w.refuse(4, "NEW.retired_at IS NOT NULL", "57P03", false)
+	task := w.run()
+	w.wantState(task, work.Queued, "UNAVAILABLE")
+	first := len(w.center.Asked())
+	w.exec(`DROP TRIGGER refuse_4 ON hall.answer_projection`)
+	w.due()
+	w.work()
+	w.wantLedger(task, "1 EXTRA_ROW REPORTED SCOPE_MISMATCH", "2 EXTRA_ROW REPORTED ROLLBACK_SUSPECTED", "3 EXTRA_ROW REPORTED NOT_RETIRABLE",
+		"4 EXTRA_ROW RETIRED", "5 EXTRA_ROW RETIRED", "6 EXTRA_ROW RETIRED")
+	if again := len(w.center.Asked()) - first; first != 6 || again != 4 {
+		t.Errorf("%d rows were asked about, and %d in the second round, want 6 and 4", first, again)
+	}
+}
+
+// However long the asking takes, the center hears that the attempt is alive.
+func TestALongRetirementIsReported(t *testing.T) {
+	w := setup(t)
+	w.center.AnswerAtMost(100)
+	w.both(k(0), rec(1, `{}`))
+	hash := rec(1, `{}`).Hash()
+	w.exec(`INSERT INTO hall.answer_projection (tenant_id, form_id, answer_id, revision, content_hash, "values", created_at)
+		SELECT $1, $2, (lpad(to_hex(n), 8, '0') || repeat('0', 24))::uuid, 1, $3, '{}', '2026-01-01Z' FROM generate_series(1, 250) AS n`,
+		centertest.Tenant, centertest.Collection, hash[:])
+	w.center.Lie(centertest.Lies{Call: onCall("GetRecords", 1, func() { w.skew.Add(int64(30 * time.Second)) })})
+	task := w.run(centertest.Override)
+	w.wantState(task, work.Completed, "")
+	told := 0
+	for _, r := range w.center.Reports() {
+		if r.Phase == protocol.Retiring {
+			told++
+		}
+	}
+	// A third of the lease is 20 seconds.
+	if told != 2 {
+		t.Errorf("retiring was reported %d times, want at its begin and once between", told)
+	}
 }
 
 func TestARollbackIsNotForgottenWhereProofsGrowOld(t *testing.T) {
