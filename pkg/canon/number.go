@@ -54,6 +54,11 @@ func (w *writer) number() error {
 			return refuse(start, badNumber)
 		}
 	}
+	if (i == len(s) || s[i]|0x20 != 'e') && len(whole) <= maxPlainPoint && asWritten(whole, fraction) {
+		w.pos = i
+		w.out = append(w.out, s[start:i]...)
+		return nil
+	}
 	exponent := 0
 	if i < len(s) && s[i]|0x20 == 'e' {
 		n := 0
@@ -64,6 +69,13 @@ func (w *writer) number() error {
 	}
 	w.pos = i
 	return w.decimal(start, negative, whole, fraction, exponent)
+}
+
+// asWritten says whether a number without an exponent and with few digits before
+// the point stands as its canonical form would: nothing to strip, no shorter form.
+func asWritten(whole, fraction []byte) bool {
+	n := len(fraction)
+	return n > 0 && n < maxFractionDigits && fraction[n-1] != '0' && (whole[0] != '0' || fraction[0] != '0')
 }
 
 // digits is the run of decimal digits at the start of s.

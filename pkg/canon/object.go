@@ -32,14 +32,13 @@ func (w *writer) object(depth int) error {
 	}
 	first, inOrder := len(w.members), true
 	for {
-		m, err := w.member(depth)
-		if err != nil {
+		at := len(w.members)
+		if err := w.member(depth); err != nil {
 			return err
 		}
-		if n := len(w.members); inOrder && n > first {
-			inOrder = w.compare(&w.members[n-1], &m) < 0
+		if inOrder && at > first {
+			inOrder = w.compare(&w.members[at-1], &w.members[at]) < 0
 		}
-		w.members = append(w.members, m)
 		more, err := w.more('}')
 		if err != nil {
 			return err
@@ -59,28 +58,30 @@ func (w *writer) object(depth int) error {
 	return nil
 }
 
-func (w *writer) member(depth int) (member, error) {
-	m := member{start: len(w.out), at: w.pos}
+// member writes a member and appends it to those that are open.
+func (w *writer) member(depth int) error {
+	start, at := len(w.out), w.pos
 	if w.pos >= len(w.in) {
-		return m, refuse(w.pos, endsEarly)
+		return refuse(w.pos, endsEarly)
 	}
 	if w.in[w.pos] != '"' {
-		return m, refuse(w.pos, noName)
+		return refuse(w.pos, noName)
 	}
-	var err error
-	if m.escaped, err = w.str(); err != nil {
-		return m, err
+	escaped, err := w.str()
+	if err != nil {
+		return err
 	}
-	m.nameEnd = len(w.out)
-	m.head = head(w.name(&m), m.escaped)
+	n := len(w.members)
+	w.members = append(w.members, member{start: start, nameEnd: len(w.out), at: at, escaped: escaped})
+	w.members[n].head = head(w.name(&w.members[n]), escaped)
 	if w.space(); !w.next(':') {
-		return m, refuse(w.pos, noColon)
+		return refuse(w.pos, noColon)
 	}
 	w.out = append(w.out, ':')
 	w.space()
 	err = w.value(depth)
-	m.end = len(w.out)
-	return m, err
+	w.members[n].end = len(w.out)
+	return err
 }
 
 // name is the member's name as it stands in the output, without its quotes.
@@ -146,15 +147,17 @@ func (w *writer) compare(a, b *member) int {
 // head packs the first eight bytes of a name, padded with zeros. Different heads are in the order
 // of the names; equal heads say nothing, since a name may hold zeros itself.
 func head(name []byte, escaped bool) uint64 {
-	if !escaped && len(name) >= 8 {
+	if !escaped {
+		if len(name) < 8 {
+			var padded [8]byte
+			copy(padded[:], name)
+			name = padded[:]
+		}
 		return binary.BigEndian.Uint64(name)
 	}
 	var v uint64
 	for shift := 56; shift >= 0 && len(name) > 0; shift -= 8 {
-		c, n := name[0], 1
-		if escaped {
-			c, n = unescaped(name)
-		}
+		c, n := unescaped(name)
 		v |= uint64(c) << shift
 		name = name[n:]
 	}

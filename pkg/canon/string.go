@@ -11,6 +11,13 @@ import (
 // str writes the string whose opening quote is at pos and reports whether its canonical form needed
 // an escape.
 func (w *writer) str() (escaped bool, err error) {
+	// Most strings are written as they are read, quotes and all.
+	s := w.in[w.pos+1:]
+	if n, ascii := plain(s); n < len(s) && s[n] == '"' && (ascii || utf8.Valid(s[:n])) {
+		w.out = append(w.out, w.in[w.pos:w.pos+n+2]...)
+		w.pos += n + 2
+		return false, nil
+	}
 	w.pos++
 	w.out = append(w.out, '"')
 	for {
