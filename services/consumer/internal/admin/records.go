@@ -144,7 +144,7 @@ func (s *Server) RestoreRetired(ctx context.Context, req *consumerv1.RestoreReti
 	case errors.Is(err, projection.ErrNoHold):
 		return nil, fault.Wrap(err, fault.InvalidArgument, "map columns.retire_hold first: without it the next task would retire the row again")
 	case err != nil:
-		return nil, err
+		return nil, projection.Coded(err)
 	case !done:
 		return nil, fault.New(fault.NotFound, "there is no retired row of this key")
 	}

@@ -117,6 +117,11 @@ func TestRetired(t *testing.T) {
 	wantReason(t, restore(ann, 5, "form-2"), fault.NotFound)
 	wantReason(t, restore(w.as(identity.RoleAdmin, 9), 5, "form-1"), fault.NotFound)
 	wantReason(t, restore(ann, 5, ""), fault.InvalidArgument)
+	for code, want := range map[string]fault.Reason{"P0001": fault.Quarantined, "23514": fault.Quarantined, "55P03": fault.Unavailable} {
+		w.exec(`CREATE OR REPLACE FUNCTION hall.refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '` + code + `'; END$$`)
+		w.exec(`CREATE OR REPLACE TRIGGER refuse BEFORE UPDATE ON hall.answer_projection FOR EACH ROW EXECUTE FUNCTION hall.refuse()`)
+		wantReason(t, restore(ann, 5, "form-1"), want)
+	}
 	if w.everything() != before {
 		t.Error("a refusal changed something")
 	}

@@ -72,7 +72,7 @@ func (a *application) once(ctx context.Context) (store.Received, error) {
 	case got == store.Applied:
 		return got, a.write(ctx, expected)
 	}
-	return got, coded(a.Store.InDelivery(ctx, a.at.TenantID, a.at.CollectionID, func(d *store.Delivery) error {
+	return got, projection.Coded(a.Store.InDelivery(ctx, a.at.TenantID, a.at.CollectionID, func(d *store.Delivery) error {
 		if got == store.Conflict {
 			_, err := a.Projection.MarkConflict(ctx, d.Effect.Tx, a.at, []projection.Conflict{{Key: a.key, Expected: expected, Center: a.word.row}})
 			if err != nil {
@@ -86,20 +86,6 @@ func (a *application) once(ctx context.Context) (store.Received, error) {
 		}
 		return d.Keep(ctx, a.receipt(got))
 	}))
-}
-
-// coded gives an error the code of what the host's table refuses, if it is that.
-func coded(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case projection.FaultOf(err) == projection.RowsOwn:
-		return fault.Wrap(err, fault.Quarantined, "the host's table refuses the row")
-	case projection.FaultOf(err) == projection.Busy:
-		return fault.Wrap(err, fault.Unavailable, "a host transaction holds the row")
-	default:
-		return err
-	}
 }
 
 // confirm raises the mark to a word that the row already holds: under a newer
@@ -152,7 +138,7 @@ func (a *application) write(ctx context.Context, expected projection.Expected) e
 	case errors.Is(err, store.ErrOvertaken):
 		return err
 	}
-	return coded(err)
+	return projection.Coded(err)
 }
 
 // changing tells Changed the contents before and after write, in its transaction.

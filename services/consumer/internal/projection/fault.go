@@ -3,6 +3,7 @@ package projection
 import (
 	"errors"
 
+	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/pg"
 )
 
@@ -47,4 +48,19 @@ func FaultOf(err error) Fault {
 		return Misconfigured
 	}
 	return Transient
+}
+
+// Coded gives the error of a write of one row its stable code, where the host's
+// table refuses the row or a host transaction holds it; others stay as they are.
+func Coded(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case FaultOf(err) == RowsOwn:
+		return fault.Wrap(err, fault.Quarantined, "the host's table refuses the row")
+	case FaultOf(err) == Busy:
+		return fault.Wrap(err, fault.Unavailable, "a host transaction holds the row")
+	default:
+		return err
+	}
 }

@@ -192,7 +192,8 @@ func plannedKeys(list []planned) []string {
 }
 
 // retireAll retires together what the host lets be retired. A row that its own
-// table refuses is found by trials that are rolled back, and decided before.
+// table refuses is found by trials that are rolled back, and decided before; one
+// that something of the host's holds is waited for a little first.
 func (r *Repairer) retireAll(ctx context.Context, t *Task, proved []planned) error {
 	for try := 1; len(proved) > 0; try++ {
 		err := r.retireTogether(ctx, t, proved)
@@ -203,19 +204,20 @@ func (r *Repairer) retireAll(ctx context.Context, t *Task, proved []planned) err
 		if what != projection.RowsOwn && what != projection.Busy {
 			return err
 		}
+		if what == projection.Busy && try <= r.MaxRetries {
+			if err := pause(ctx, try); err != nil {
+				return err
+			}
+			continue
+		}
 		rest, tried := r.retirable(ctx, t, proved)
 		switch {
 		case tried != nil:
 			return tried
-		case len(rest) < len(proved):
-			proved = rest
-		case what == projection.RowsOwn || try > r.MaxRetries:
+		case len(rest) == len(proved):
 			return err // no row's own: nothing is retired
-		default:
-			if err := pause(ctx, try); err != nil {
-				return err
-			}
 		}
+		proved = rest
 	}
 	return nil
 }
