@@ -163,7 +163,7 @@ func (w *World) queue(scope protocol.Scope, key string) uuid.UUID {
 	w.T.Helper()
 	id := uuid.New()
 	w.Exec(`INSERT INTO lockstep.task (task_id, consumer, tenant_id, collection_id, scope, record_key, mode, state, grant_epoch, center_epoch, created_by)
-		VALUES ($1, $2, $3, $4, $5, $6, 'REPAIR', 'QUEUED', 1, 1, 'test')`, id, Consumer, Tenant, Collection, scope, key)
+		SELECT $1, $2, $3, $4, $5, $6, 'REPAIR', 'QUEUED', 1, center_epoch, 'test' FROM lockstep.center`, id, Consumer, Tenant, Collection, scope, key)
 	return id
 }
 

@@ -156,11 +156,25 @@ func TestAnswer(t *testing.T) {
 func TestAnswerStatesTheCenterEpochAsItIs(t *testing.T) {
 	w := evidencetest.New(t)
 	w.Answers(1)
-	tk := w.Complete()
+	old := w.Complete()
 	w.Exec(`UPDATE lockstep.center SET center_epoch = 4`)
+	refusedOfOldEpoch(t, w, old)
+	tk := w.Complete()
 	s, err := document.OpenSnapshot(ask(t, w, tk, evidencetest.Key(1), 1).Word, w.Keys)
 	if err != nil || s.At.CenterEpoch != 4 {
 		t.Errorf("snapshot %+v, %v", s, err)
+	}
+}
+
+// refusedOfOldEpoch wants a task of an older center epoch to be answered no more.
+func refusedOfOldEpoch(t *testing.T, w *evidencetest.World, tk *task.Task) {
+	t.Helper()
+	_, _, err := w.Answerer.Answer(t.Context(), tk, nonce, []records.Request{{Key: evidencetest.Key(1), ExpectedRevision: 1}})
+	if fault.ReasonOf(err) != fault.EpochMoved {
+		t.Errorf("a task of an older center epoch: %v", err)
+	}
+	if got := w.Read(tk.ID); got.State != protocol.Cancelled || got.Code != "EPOCH_MOVED" {
+		t.Errorf("task %s %s", got.State, got.Code)
 	}
 }
 
@@ -315,6 +329,10 @@ func TestNoAbsenceOverAReplacedDatabase(t *testing.T) {
 		epoch := map[string]int64{"source_system": frozen.KeepEpoch, "store_system": frozen.NextEpoch}[column]
 		if err := w.Frozen.Confirm(t.Context(), "ops", "moved to new hardware", epoch); err != nil {
 			t.Fatal(err)
+		}
+		if epoch == frozen.NextEpoch {
+			refusedOfOldEpoch(t, w, tk)
+			tk = w.Complete()
 		}
 		a, err := document.OpenAbsence(ask(t, w, tk, evidencetest.Between(1), 1).Word, w.Keys)
 		if err != nil {
