@@ -90,7 +90,8 @@ func (a *application) once(ctx context.Context) (store.Received, error) {
 
 // confirm raises the mark to a word that the row already holds: under a newer
 // epoch it still says so much. A repair writes the row first and then the mark, so
-// once the mark is this one's, a row that is still the same will be no other.
+// once the mark is this one's, a row that is still the same will be no other. It
+// is read over the transaction's own connection: many of these may be at work.
 func (a *application) confirm(ctx context.Context, d *store.Delivery, was evidence.Row) error {
 	if err := d.Raise(ctx, a.mark()); err != nil {
 		if errors.Is(err, store.ErrOvertaken) {
@@ -98,7 +99,7 @@ func (a *application) confirm(ctx context.Context, d *store.Delivery, was eviden
 		}
 		return err
 	}
-	rows, err := a.Projection.Rows(ctx, a.at.TenantID, []string{a.key}, false)
+	rows, err := a.Projection.RowsIn(ctx, d.Effect.Tx, a.at.TenantID, []string{a.key})
 	if err != nil {
 		return err
 	}

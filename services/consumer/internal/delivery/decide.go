@@ -21,7 +21,8 @@ type known struct {
 //
 //	row      word is                      then
 //	any      of an older center epoch     ROLLBACK_DETECTED
-//	live     of a newer one than it is    applied, unless it is the same value: DUPLICATE
+//	live     of a newer epoch than that   applied, unless it is the same value: DUPLICATE
+//	         which stated so much of it
 //	live     lower                        OLDER, ignored
 //	live     equal, the same value        DUPLICATE
 //	live     equal, another value         CONFLICT, recorded, not overwritten

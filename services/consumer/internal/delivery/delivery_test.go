@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
@@ -19,6 +20,27 @@ import (
 	consumerv1 "lockstep.dev/proto/lockstep/consumer/v1"
 	"lockstep.dev/services/consumer/internal/store"
 )
+
+// As many words may be at work as there are connections: none waits for a second one.
+func TestOneConnectionIsEnough(t *testing.T) {
+	w := setupWith(t, 1)
+	done := make(chan []string, 1)
+	go func() {
+		var got []string
+		for _, s := range []*protocol.Snapshot{snapshot(3, `{"a": 1}`), snapshot(3, `{"a": 1}`), snapshot(2, `{}`), snapshot(3, `{"a": 2}`), snapshot(4, `{}`)} {
+			got = append(got, w.send(s))
+		}
+		done <- got
+	}()
+	select {
+	case got := <-done:
+		if want := "[APPLIED DUPLICATE OLDER CONFLICT APPLIED]"; fmt.Sprint(got) != want {
+			t.Errorf("got %v, want %s", got, want)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("a word waits for a connection that another one of its own holds")
+	}
+}
 
 func TestApplySnapshot(t *testing.T) {
 	t.Run("a_new_record_is_inserted_with_mark_and_receipt", func(t *testing.T) {

@@ -48,10 +48,15 @@ type world struct {
 
 func setup(t *testing.T) *world {
 	t.Helper()
+	return setupWith(t, 20) // a repair of the test's reads while its transaction is open
+}
+
+func setupWith(t *testing.T, conns int32) *world {
+	t.Helper()
 	config, err := pgxpool.ParseConfig(pgtest.Consumer(t))
 	w := &world{t: t}
 	w.must(err)
-	config.MaxConns = 20 // a repair of the test's reads while its transaction is open
+	config.MaxConns = conns
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	w.must(err)
 	w.pool = pool

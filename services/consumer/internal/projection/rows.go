@@ -13,6 +13,19 @@ import (
 // Rows reads the tenant's rows of the raw keys as they are now, of any
 // collection, retired ones included. content asks for LocalRow.Content.
 func (p *Projection) Rows(ctx context.Context, tenant int64, keys []string, content bool) (map[string]LocalRow, error) {
+	return p.rows(ctx, p.pool, tenant, keys, content)
+}
+
+// RowsIn is Rows in a transaction, which needs no second connection.
+func (p *Projection) RowsIn(ctx context.Context, tx pgx.Tx, tenant int64, keys []string) (map[string]LocalRow, error) {
+	return p.rows(ctx, tx, tenant, keys, false)
+}
+
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+func (p *Projection) rows(ctx context.Context, db querier, tenant int64, keys []string, content bool) (map[string]LocalRow, error) {
 	t := p.table
 	hold, text := "false", "NULL"
 	if t.RetireHold != "" {
@@ -21,7 +34,7 @@ func (p *Projection) Rows(ctx context.Context, tenant int64, keys []string, cont
 	if content {
 		text = "(" + p.content() + ")"
 	}
-	rows, err := p.pool.Query(ctx, fmt.Sprintf(`SELECT t.%[2]s, COALESCE(t.%[3]s, 0)::int8, t.%[4]s, COALESCE(t.%[5]s, false),
+	rows, err := db.Query(ctx, fmt.Sprintf(`SELECT t.%[2]s, COALESCE(t.%[3]s, 0)::int8, t.%[4]s, COALESCE(t.%[5]s, false),
 			%[6]s, COALESCE(t.%[7]s, 0)::int8, t.%[8]s::timestamptz, t.%[9]s IS NOT NULL, %[10]s, %[11]s::text
 		FROM %[1]s AS t WHERE t.%[12]s = $1 AND t.%[2]s = ANY($2::%[13]s[])`,
 		t.Ident, t.Key, t.Revision, t.ContentHash, t.Deleted, t.CollectionText(), t.ProjectionVersion,

@@ -5,7 +5,7 @@
 // this very question, verified item by item, and still fresh when it takes
 // effect; every effect names what the local row must still be, is in one short
 // transaction with its ledger row, and ends with the check of the claim; a
-// local row is never downgraded; one bad row never takes the others with it.
+// local row is never downgraded within a center epoch; one bad row never takes the others with it.
 //
 //	difference ──known and unchanged──▶ skipped
 //	     │  ├──report only──▶ REPORTED
@@ -194,12 +194,20 @@ func (r *Repairer) contradictions(t *Task, rows []*row, stored map[string]projec
 	return entries, conflicts
 }
 
+// mostBusy is how long marks of contradictions are tried that transactions of the
+// host keep from being made: each try may wait for a lock.
+const mostBusy = 15 * time.Second
+
 // record writes entries, marks and contradictions in one transaction. Where the
 // host refuses a contradiction's mark, they are halved until that row is alone:
 // then the contradiction is in the ledger only, and the write that follows tells
 // whether the row can be repaired. A mark that a host transaction keeps from
-// being made is tried again first.
+// being made is tried again first, for mostBusy at most.
 func (r *Repairer) record(ctx context.Context, t *Task, entries []store.Entry, marks []store.Mark, conflicts []projection.Conflict) error {
+	return r.recordUntil(ctx, t, r.Now().Add(mostBusy), entries, marks, conflicts)
+}
+
+func (r *Repairer) recordUntil(ctx context.Context, t *Task, until time.Time, entries []store.Entry, marks []store.Mark, conflicts []projection.Conflict) error {
 	if len(entries) == 0 {
 		return nil
 	}
@@ -208,18 +216,20 @@ func (r *Repairer) record(ctx context.Context, t *Task, entries []store.Entry, m
 		if err == nil || len(conflicts) == 0 || errors.Is(err, claim.ErrFenced) {
 			return err
 		}
+		t.Alive()
 		what := projection.FaultOf(err)
 		switch {
 		case what != projection.RowsOwn && what != projection.Busy:
 			return err
+		case what == projection.Busy && r.Now().After(until):
+			return r.recordOnce(ctx, t, entries, marks, nil)
 		case len(conflicts) > 1:
-			t.Alive()
 			half := len(conflicts) / 2
 			theirs, others := apart(entries, conflicts[half:])
-			if err := r.record(ctx, t, others, marks, conflicts[:half]); err != nil {
+			if err := r.recordUntil(ctx, t, until, others, marks, conflicts[:half]); err != nil {
 				return err
 			}
-			return r.record(ctx, t, theirs, nil, conflicts[half:])
+			return r.recordUntil(ctx, t, until, theirs, nil, conflicts[half:])
 		case what == projection.RowsOwn || try > r.MaxRetries:
 			return r.recordOnce(ctx, t, entries, marks, nil)
 		}

@@ -243,7 +243,8 @@ func (r *Repairer) retirable(ctx context.Context, t *Task, proved []planned) (re
 	return rest, nil
 }
 
-// refused halves the rows until each that the host refuses is alone.
+// refused halves the rows until each that the host refuses is alone. Each trial
+// may wait for a lock of the host's: that ends when the proofs are too old.
 func (r *Repairer) refused(ctx context.Context, t *Task, rows []planned) ([]store.Entry, error) {
 	t.Alive()
 	err := r.Store.InTrial(ctx, t.Work, func(e *store.Effect) error {
@@ -257,6 +258,8 @@ func (r *Repairer) refused(ctx context.Context, t *Task, rows []planned) ([]stor
 	switch {
 	case what != projection.RowsOwn && what != projection.Busy:
 		return nil, err
+	case what == projection.Busy && r.aged(rows):
+		return nil, errAged
 	case len(rows) > 1:
 		half := len(rows) / 2
 		left, err := r.refused(ctx, t, rows[:half])
