@@ -24,11 +24,11 @@ type Export struct {
 	Consumer func(ctx context.Context, pageToken string) (*consumerv1.ListEvidenceResponse, error)
 }
 
-// Open asks for the first documents, so that a refusal comes before the first
-// byte. What it returns writes the bundle, once, while ctx lasts; it holds one
+// Open asks for the first documents and the first key, so that a refusal comes
+// before the first byte. What it returns writes the bundle, once, while ctx lasts; it holds one
 // page of words. Where it fails the bundle has no end.
 func (e Export) Open(ctx context.Context) (write func(io.Writer) error, err error) {
-	var signed *centerv1.GetEvidenceResponse
+	var signed, first *centerv1.GetEvidenceResponse
 	var words *consumerv1.ListEvidenceResponse
 	if e.Center != nil {
 		if signed, err = e.Center(ctx, ""); err != nil {
@@ -36,6 +36,11 @@ func (e Export) Open(ctx context.Context) (write func(io.Writer) error, err erro
 		}
 		if signed.GetHeader() == nil {
 			return nil, fault.New(fault.ManifestNotReady, "the task has no signed manifest, so there is no evidence of it")
+		}
+		if len(e.Keys) > 0 {
+			if first, err = e.Center(ctx, e.Keys[0]); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if e.Consumer != nil {
@@ -48,7 +53,7 @@ func (e Export) Open(ctx context.Context) (write func(io.Writer) error, err erro
 		if err != nil {
 			return err
 		}
-		if err := e.stated(ctx, to, signed); err != nil {
+		if err := e.stated(ctx, to, signed, first); err != nil {
 			return err
 		}
 		if err := e.kept(ctx, to, words); err != nil {
@@ -58,8 +63,8 @@ func (e Export) Open(ctx context.Context) (write func(io.Writer) error, err erro
 	}, nil
 }
 
-// stated writes what the center signed and stores.
-func (e Export) stated(ctx context.Context, to *Writer, signed *centerv1.GetEvidenceResponse) error {
+// stated writes what the center signed and stores; first is what it said of the first key.
+func (e Export) stated(ctx context.Context, to *Writer, signed, first *centerv1.GetEvidenceResponse) error {
 	if err := envelope(to, Header, signed.GetHeader()); err != nil {
 		return err
 	}
@@ -68,10 +73,13 @@ func (e Export) stated(ctx context.Context, to *Writer, signed *centerv1.GetEvid
 			return err
 		}
 	}
-	for _, key := range e.Keys {
-		got, err := e.Center(ctx, key)
-		if err != nil {
-			return err
+	for i, key := range e.Keys {
+		got := first
+		if i > 0 {
+			var err error
+			if got, err = e.Center(ctx, key); err != nil {
+				return err
+			}
 		}
 		line, err := membership(key, got)
 		if err != nil {
