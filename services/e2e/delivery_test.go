@@ -116,7 +116,7 @@ func TestDeliveryKilled(t *testing.T) {
 			s.update(0, 12)
 			select {
 			case <-victim.Ended():
-			case <-time.After(60 * time.Second):
+			case <-time.After(patience):
 				t.Fatalf("the service was not killed at %s", point)
 			}
 			if !killed(victim) {

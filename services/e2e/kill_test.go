@@ -40,7 +40,7 @@ func TestKill(t *testing.T) {
 			id := s.createOnce(point)
 			select {
 			case <-victim.Ended():
-			case <-time.After(60 * time.Second):
+			case <-time.After(patience):
 				t.Fatalf("the service was not killed at %s; %s", point, s.states())
 			}
 			if !killed(victim) {
