@@ -93,7 +93,7 @@ check-vuln: $(BIN)/.lint
 .PHONY: check-race
 check-race:
 	@tools/setup.sh race browser
-	@go test -timeout 15m -race -shuffle=on $(TESTFLAGS) work
+	@go test -timeout 15m -race -shuffle=on -vet=off $(TESTFLAGS) work # lint vets
 
 .PHONY: fence
 fence: setup ## Race many workers for one claim and count who wrote: only the holder may.

@@ -34,6 +34,7 @@ var fast = map[string]string{
 	"max_wal_senders":      "0",
 	"log_checkpoints":      "off",
 	"deadlock_timeout":     "100ms",
+	"jit":                  "off", // loading the compiler takes longer than any query of a test
 	"idle_session_timeout": "0",
 }
 
@@ -62,7 +63,11 @@ var shared = sync.OnceValues(func() (*pglocal.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return start(context.Background(), dir, false, nil)
+	ctx := context.Background()
+	if err := plant(ctx, dir); err != nil {
+		return nil, err
+	}
+	return start(ctx, dir, false, nil)
 })
 
 // TempDir makes a folder for a cluster, in memory if there is room, that

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lockstep.dev/migrations"
 	"lockstep.dev/pkg/pg"
@@ -32,21 +33,26 @@ var (
 		{migrations.Consumer, "consumer"}, {migrations.AnswersConsumer, "answers_consumer"}, {migrations.Bills, "bills"}, {migrations.Scores, "scores"},
 	}
 
-	centerTemplate   = template("template_center", centerSets...)
-	consumerTemplate = template("template_consumer", consumerSets...)
-	emptyTemplate    = template("template_empty")
+	centerTemplate   = template{"template_center", centerSets}
+	consumerTemplate = template{"template_consumer", consumerSets}
 )
+
+// template is a migrated database, to be copied for each test.
+type template struct {
+	name string
+	sets []set
+}
 
 // Center returns the DSN of a fresh database with the center's tables and the
 // example system of record. It is dropped when the test ends.
-func Center(t testing.TB) string { return fresh(t, centerTemplate) }
+func Center(t testing.TB) string { return fresh(t, centerTemplate.name) }
 
 // Consumer returns the DSN of a fresh database with the consumer's tables, the
 // example projection, the bills and the scores. It is dropped when the test ends.
-func Consumer(t testing.TB) string { return fresh(t, consumerTemplate) }
+func Consumer(t testing.TB) string { return fresh(t, consumerTemplate.name) }
 
 // Empty returns the DSN of a fresh, empty database, dropped when the test ends.
-func Empty(t testing.TB) string { return fresh(t, emptyTemplate) }
+func Empty(t testing.TB) string { return fresh(t, "template0") }
 
 // SocketFile is where the shared cluster listens, for tests that put something
 // between it and a client.
@@ -77,54 +83,51 @@ func migrated(ctx context.Context, cluster *pglocal.Cluster, name string, sets [
 	return nil
 }
 
-// template makes a migrated database once, to be copied for each test.
-func template(name string, sets ...set) func() (string, error) {
-	return sync.OnceValues(func() (string, error) {
-		cluster, err := shared()
-		if err != nil {
-			return "", err
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), databaseTimeout)
-		defer cancel()
-		return name, migrated(ctx, cluster, name, sets)
-	})
-}
-
-func fresh(t testing.TB, template func() (string, error)) string {
+func fresh(t testing.TB, source string) string {
 	t.Helper()
 	cluster, err := shared()
 	if err != nil {
 		t.Fatalf("start PostgreSQL: %v", err)
 	}
-	source, err := template()
-	if err != nil {
-		t.Fatalf("make the template database: %v", err)
-	}
 	name := "test_" + strings.ToLower(rand.Text())
 	// Copying files beats copying through the log: 20 ms against 60.
-	if err := execute(cluster, "CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", name, source); err != nil {
+	if err := execute("CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", name, source); err != nil {
 		t.Fatalf("make a database: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := execute(cluster, "DROP DATABASE IF EXISTS %s WITH (FORCE)", name); err != nil {
+		if err := execute("DROP DATABASE IF EXISTS %s WITH (FORCE)", name); err != nil {
 			t.Errorf("drop the database: %v", err)
 		}
 	})
 	return cluster.DSN(name)
 }
 
-func execute(cluster *pglocal.Cluster, format string, names ...string) error {
+// administrator holds the connections over which the shared cluster's databases
+// come and go: a new one costs more than making a database.
+var administrator = sync.OnceValues(func() (*pgxpool.Pool, error) {
+	cluster, err := shared()
+	if err != nil {
+		return nil, err
+	}
+	config, err := pgxpool.ParseConfig(cluster.DSN("postgres"))
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = 2
+	return pgxpool.NewWithConfig(context.Background(), config)
+})
+
+func execute(format string, names ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), databaseTimeout)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, cluster.DSN("postgres"))
+	pool, err := administrator()
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx) //nolint:errcheck // nothing is pending on it
 	quoted := make([]any, len(names))
 	for i, name := range names {
 		quoted[i] = pgx.Identifier{name}.Sanitize()
 	}
-	_, err = conn.Exec(ctx, fmt.Sprintf(format, quoted...))
+	_, err = pool.Exec(ctx, fmt.Sprintf(format, quoted...))
 	return err
 }
