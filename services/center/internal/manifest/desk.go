@@ -26,6 +26,7 @@ type desk struct {
 	order  []place
 	page   []evidence.PageRow
 	pages  []frozen.Page
+	buf    []byte // of a part that was kept
 }
 
 // place is a row by the first bytes of its key, so that few comparisons have to
@@ -52,11 +53,27 @@ func (d *desk) add(ctx context.Context, r *source.Row, most int) error {
 		d.order = make([]place, 0, cap(d.rows))
 	}
 	d.order = append(d.order, place{head(r.Key), len(d.rows)})
-	d.rows = append(d.rows, evidence.PageRow{
-		Row:           evidence.Row{Key: r.Key, Revision: r.Revision, Hash: hash(&d.hasher, r.Content), Deleted: r.Deleted},
-		SchemaVersion: r.SchemaVersion, Sequence: r.Sequence,
-	})
+	d.rows = append(d.rows, frozenRow(&d.hasher, r))
 	return nil
+}
+
+// load takes a part's rows from where they were kept.
+func (d *desk) load(kept *spill, part int) (err error) {
+	if d.rows, d.buf, err = kept.read(part, d.rows, d.buf); err != nil {
+		return err
+	}
+	for i := range d.rows {
+		d.order = append(d.order, place{head(d.rows[i].Key), i})
+	}
+	return nil
+}
+
+// frozenRow is a row as its page has it.
+func frozenRow(h *canon.Hasher, r *source.Row) evidence.PageRow {
+	return evidence.PageRow{
+		Row:           evidence.Row{Key: r.Key, Revision: r.Revision, Hash: hash(h, r.Content), Deleted: r.Deleted},
+		SchemaVersion: r.SchemaVersion, Sequence: r.Sequence,
+	}
 }
 
 // head of a key sorts as its first eight bytes do; a short key is filled with

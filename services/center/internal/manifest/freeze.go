@@ -2,12 +2,16 @@ package manifest
 
 import (
 	"context"
+	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"lockstep.dev/pkg/canon"
 	"lockstep.dev/pkg/claim"
 	"lockstep.dev/pkg/evidence"
 	"lockstep.dev/pkg/fault"
@@ -19,6 +23,14 @@ import (
 // without their contents, for each reader. Larger parts are read a little
 // cheaper, because more of their rows lie in the same page of the table.
 const defaultPartRows = 32_768
+
+const (
+	// leastParts is from where on a table may be read as it lies. Few parts visit
+	// each of its pages a few times only, and need no file.
+	leastParts = 4
+	// slicePages are read by one statement, which shows how far it is by its rows.
+	slicePages = 2048 // 16 MB
+)
 
 // made is a written set, not yet adopted.
 type made struct {
@@ -38,7 +50,8 @@ type freezer struct {
 	pace *pace
 
 	partRows int
-	next     atomic.Int64 // the part that is taken next
+	pages    int64        // of the table, where it is read as it lies
+	next     atomic.Int64 // what is taken next: a part, or some pages
 	fold     fold
 }
 
@@ -101,12 +114,55 @@ func errCount() error {
 	return fault.New(fault.OrderViolation, "the source gave another number of rows than it counted, or one key twice")
 }
 
-// run reads all parts, with as many readers as have work and a connection. The
-// snapshot's own one never waits for the others.
+// run reads all rows, in the cheapest of three ways.
 func (z *freezer) run(ctx context.Context) error {
 	if z.plan.Ordered {
 		return z.stream(ctx)
 	}
+	kept, err := z.spill(ctx)
+	if err != nil {
+		return err
+	}
+	if kept == nil {
+		return z.share(ctx, z.work)
+	}
+	defer kept.close()
+	if err := z.share(ctx, func(ctx context.Context, reader *source.Reader) error { return z.gather(ctx, reader, kept) }); err != nil {
+		return err
+	}
+	z.snap.Close(ctx) // the source may clean up while the rows are put in order
+	z.next.Store(0)
+	group, ctx := errgroup.WithContext(ctx)
+	for range max(1, z.m.Readers) {
+		group.Go(func() error { return z.settle(ctx, kept) })
+	}
+	return group.Wait()
+}
+
+// spill gives a place for the rows where reading the table as it lies is
+// cheaper than finding the rows of part after part in it: of each page, a part
+// has a row or two, so that every page is visited about as often as it has rows.
+// nil where it isn't, or where there is no place for them.
+func (z *freezer) spill(ctx context.Context) (*spill, error) {
+	if len(z.plan.Parts) < leastParts {
+		return nil, nil //nolint:nilnil // not an error: there is nothing to be kept
+	}
+	pages, err := z.snap.HeapPages(ctx, z.plan.Rows)
+	if err != nil || pages == 0 {
+		return nil, err
+	}
+	kept, err := newSpill(z.m.SpillDir, z.plan)
+	if errors.Is(err, errNoSpill) {
+		z.m.Log.Info("a large manifest is read range by range, which takes longer: its rows can't be kept in a file meanwhile", zap.Error(err))
+		return nil, nil //nolint:nilnil // it is done in another way
+	}
+	z.pages = pages
+	return kept, err
+}
+
+// share gives the reading to as many readers as have work and a connection. The
+// snapshot's own one never waits for the others.
+func (z *freezer) share(ctx context.Context, read func(context.Context, *source.Reader) error) error {
 	helpers := min(z.m.Readers, len(z.plan.Parts)) - 1
 	name := ""
 	if helpers > 0 {
@@ -119,12 +175,8 @@ func (z *freezer) run(ctx context.Context) error {
 	joining, enough := context.WithCancel(ctx)
 	defer enough()
 	group.Go(func() error {
-		err := z.work(ctx, z.snap.Reader())
-		// Every part is taken: whoever has not joined has nothing to do, and the
-		// snapshot need not stay open for those who have.
-		enough()
-		z.snap.Close(ctx)
-		return err
+		defer enough() // all is taken: whoever has not joined has nothing to do
+		return read(ctx, z.snap.Reader())
 	})
 	for range helpers {
 		group.Go(func() error {
@@ -133,7 +185,7 @@ func (z *freezer) run(ctx context.Context) error {
 				return nil // the others read its share
 			}
 			defer reader.Leave(ctx)
-			return z.work(ctx, reader)
+			return read(ctx, reader)
 		})
 	}
 	return group.Wait()
@@ -154,6 +206,52 @@ func (z *freezer) work(ctx context.Context, reader *source.Reader) error {
 		}
 		if int64(len(d.rows)) != part.Rows {
 			return errCount()
+		}
+		if err := d.finish(ctx, number); err != nil {
+			return err
+		}
+	}
+}
+
+// gather takes pages of the table until none is left, and keeps their rows.
+func (z *freezer) gather(ctx context.Context, reader *source.Reader, kept *spill) error {
+	defer z.pace.reader()()
+	t := kept.tray()
+	var hasher canon.Hasher
+	rows := 0
+	for {
+		from := (z.next.Add(1) - 1) * slicePages
+		if from >= z.pages {
+			return t.finish()
+		}
+		to := from + slicePages
+		if to >= z.pages {
+			to = 0 // the table may have grown since; nothing of the snapshot lies there
+		}
+		err := reader.ReadPages(ctx, from, to, func(r *source.Row) error {
+			if err := z.pace.row(ctx, rows, math.MaxInt); err != nil {
+				return err
+			}
+			rows++
+			row := frozenRow(&hasher, r)
+			return t.add(&row)
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// settle takes parts that were kept until none is left.
+func (z *freezer) settle(ctx context.Context, kept *spill) error {
+	d := newDesk(z)
+	for {
+		number := int(z.next.Add(1)) - 1
+		if number >= len(z.plan.Parts) {
+			return nil
+		}
+		if err := d.load(kept, number); err != nil {
+			return err
 		}
 		if err := d.finish(ctx, number); err != nil {
 			return err

@@ -10,6 +10,9 @@
 //	            ┌─part─▶ hash ─▶ order ─▶ pages ─▶ COPY ─┐
 //	snapshot ───┼─part─▶ …                               ├─▶ roots in order ─▶ signed header, adopted
 //	            └─part─▶ …                               ┘
+//
+// Where a set is large and most of its table, the table is read as it lies
+// instead, and a file takes the hashed rows to their parts.
 package manifest
 
 import (
@@ -53,7 +56,7 @@ func (l Limits) rows() (limit int64, name string) {
 }
 
 // Materialiser makes manifests. All fields are required but Rate, Guard, Tracer,
-// Ready and PartRows.
+// Ready, PartRows and SpillDir.
 type Materialiser struct {
 	Store  *store.Store
 	Frozen *frozen.Store
@@ -73,6 +76,9 @@ type Materialiser struct {
 	Readers int
 	// PartRows are read and put in order as one, defaultPartRows where 0.
 	PartRows int
+	// SpillDir is where the rows of large sets are kept until they are in order;
+	// the system's temporary folder where empty.
+	SpillDir string
 	// Rate bounds what is read, Guard says when to read nothing.
 	Rate  *load.Rate
 	Guard *load.Guard

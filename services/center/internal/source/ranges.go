@@ -42,15 +42,19 @@ type rangeStatements struct {
 	first, middle, last            string // parts by their open ends
 }
 
-func buildRanges(t *dataset.Table, in, one, numbers string) rangeStatements {
-	// The subquery writes a content as text once, to look at its length.
-	read := func(where string) string {
+// reading gives the statement for the rows that a condition names.
+func reading(t *dataset.Table, numbers string) func(where string) string {
+	return func(where string) string {
+		// The subquery writes a content as text once, to look at its length.
 		return fmt.Sprintf(`SELECT key, revision, deleted, schema_version, sequence,
 			CASE WHEN octet_length(content) > %d THEN '%s' ELSE content END
 			FROM (SELECT t.%s, %s, (%s)::text FROM %s AS t WHERE %s OFFSET 0)
 			AS r (key, revision, deleted, schema_version, sequence, content)`,
 			canon.MaxBytes, tooLong, t.Key, numbers, t.Content, t.Ident, where)
 	}
+}
+
+func buildRanges(t *dataset.Table, in, one string, read func(where string) string) rangeStatements {
 	bound := func(operator string, n int) string {
 		return fmt.Sprintf(" AND %s %s $%d::%s", t.KeyOrder, operator, n, t.KeyType())
 	}

@@ -172,13 +172,11 @@ func (r *Reader) Leave(ctx context.Context) {
 // canon.MaxBytes comes as a text that is no JSON. Where fn fails, the rest is
 // not read, which may cost the reader its connection.
 func (r *Reader) Read(ctx context.Context, part Part, fn func(*Row) error) error {
-	if !r.set {
-		if err := set(ctx, r.tx, partSettings); err != nil {
-			return err
-		}
-		r.set = true
+	if err := r.use(ctx, partSettings); err != nil {
+		return err
 	}
-	return r.stream(ctx, part, false, func(row *Row) error {
+	sql, args := r.part(part, false)
+	return r.stream(ctx, sql, args, func(row *Row) error {
 		if row.Key <= part.After && part.After != "" || row.Key > part.UpTo && part.UpTo != "" {
 			return fault.New(fault.OrderViolation, "the source gave a key outside of the range it was asked for")
 		}
@@ -190,7 +188,8 @@ func (r *Reader) Read(ctx context.Context, part Part, fn func(*Row) error) error
 // of order, or one key twice, are ORDER_VIOLATION.
 func (r *Reader) ReadOrdered(ctx context.Context, fn func(*Row) error) error {
 	previous, first := "", true
-	return r.stream(ctx, Part{}, true, func(row *Row) error {
+	sql, args := r.part(Part{}, true)
+	return r.stream(ctx, sql, args, func(row *Row) error {
 		if !first && row.Key <= previous {
 			return errOrder()
 		}
@@ -199,8 +198,16 @@ func (r *Reader) ReadOrdered(ctx context.Context, fn func(*Row) error) error {
 	})
 }
 
-func (r *Reader) stream(ctx context.Context, part Part, ordered bool, fn func(*Row) error) error {
-	sql, args := r.part(part, ordered)
+// use sets the reader up for its way of reading; it has one.
+func (r *Reader) use(ctx context.Context, settings []string) error {
+	if r.set {
+		return nil
+	}
+	r.set = true
+	return set(ctx, r.tx, settings)
+}
+
+func (r *Reader) stream(ctx context.Context, sql string, args []any, fn func(*Row) error) error {
 	reading, enough := context.WithCancel(ctx)
 	defer enough()
 	rows, err := r.tx.Query(reading, sql, args...)

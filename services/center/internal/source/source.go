@@ -35,6 +35,7 @@ type Source struct {
 type statements struct {
 	count, countOne, identity, current, system string
 	ranges                                     rangeStatements
+	heap                                       heapStatements
 }
 
 // Range is what a task is about: a collection of a tenant, or one record of it.
@@ -84,8 +85,10 @@ func build(t *dataset.Table) statements {
 	}
 	numbers := fmt.Sprintf("greatest(t.%s, 0)::int8, coalesce(t.%s, false), coalesce(t.%s, 0)::int8, coalesce(t.%s, 0)::int8",
 		t.Revision, t.Deleted, t.SchemaVersion, t.Sequence)
+	read := reading(t, numbers)
 	return statements{
-		ranges: buildRanges(t, in, one, numbers),
+		ranges: buildRanges(t, in, one, read),
+		heap:   buildHeap(in, read),
 		count:  count(in, "$3"), countOne: count(one, "$4"),
 		current:  buildCurrent(t, numbers),
 		identity: "SELECT transaction_timestamp(), pg_is_in_recovery()",
