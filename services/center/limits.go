@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"runtime"
 
 	"lockstep.dev/pkg/config"
@@ -25,6 +26,10 @@ type Materialise struct {
 	// there are processors, at most 4. Two manifests may be in work, and of
 	// source.max_conns two connections are left for calls and one for a load_guard.
 	Readers int `koanf:"readers"`
+	// SpillDir is a folder on disk for large manifests: a file without a name takes about 75
+	// bytes a row there while one is made. Empty is the system's temporary folder; where there
+	// is no room on a disk, a manifest takes longer.
+	SpillDir string `koanf:"spill_dir"`
 }
 
 const (
@@ -64,6 +69,10 @@ func (c *Config) checkLimits(p *config.Problems) {
 		least, c.Source.MaxConns, materialisers, callConns)
 	p.Check(c.Materialise.Readers <= max(1, c.roomForReaders()),
 		"materialise.readers %d, taken %d times, and %d more do not fit into source.max_conns %d", c.Materialise.Readers, materialisers, c.otherConns(), c.Source.MaxConns)
+	if dir := c.Materialise.SpillDir; dir != "" {
+		info, err := os.Stat(dir)
+		p.Check(err == nil && info.IsDir(), "materialise.spill_dir %q is no folder", dir)
+	}
 	p.Check(c.PageBytes >= minPageBytes && c.PageBytes <= manifest.MaxPageBytes, "page_bytes is %d to %d, not %d", minPageBytes, manifest.MaxPageBytes, c.PageBytes)
 }
 

@@ -169,7 +169,7 @@ func (s *system) materialiser() *manifest.Materialiser {
 		Store: s.store, Frozen: s.frozen, Source: s.source, Signer: s.signer, Log: s.log, AppKey: cfg.AppKey, Worker: workerName(),
 		Limits:  manifest.Limits{MaxRows: int64(cfg.MaxRows), MaxPages: int64(cfg.MaxPages), PageSize: int64(cfg.PageSize), PageRows: cfg.PageRows},
 		Policy:  s.policy,
-		Readers: cfg.readers(), Rate: s.sourceRate, Guard: s.sourceGuard,
+		Readers: cfg.readers(), SpillDir: cfg.Materialise.SpillDir, Rate: s.sourceRate, Guard: s.sourceGuard,
 		StallLimit: cfg.StallLimit, Now: s.now, Tracer: s.traces.Tracer(), Ready: s.kicks.dispatch.Wake,
 	}
 }

@@ -38,7 +38,17 @@ type made struct {
 	pages       int
 	root        evidence.Node
 	windowStart time.Time
+	way         way
 }
+
+// way is how the rows of a set were read.
+type way string
+
+const (
+	byRanges way = "ranges"  // part after part
+	inOrder  way = "ordered" // as one stream
+	asLying  way = "heap"    // the table as it lies, over a file
+)
 
 // freezer is one read of the source into one set. Its readers take part after
 // part; where a part's pages stand in the manifest is known before it is read.
@@ -50,6 +60,7 @@ type freezer struct {
 	pace *pace
 
 	partRows int
+	way      way
 	pages    int64        // of the table, where it is read as it lies
 	next     atomic.Int64 // what is taken next: a part, or some pages
 	fold     fold
@@ -96,7 +107,7 @@ func (m *Materialiser) freeze(ctx context.Context, keeper *claim.Keeper, c claim
 	if rows != z.plan.Rows {
 		return made{}, errCount()
 	}
-	return made{rows: rows, pages: pages, root: root, windowStart: snap.WindowStart()}, nil
+	return made{rows: rows, pages: pages, root: root, windowStart: snap.WindowStart(), way: z.way}, nil
 }
 
 // partRows is a whole number of pages, so that no page has rows of two parts.
@@ -117,6 +128,7 @@ func errCount() error {
 // run reads all rows, in the cheapest of three ways.
 func (z *freezer) run(ctx context.Context) error {
 	if z.plan.Ordered {
+		z.way = inOrder
 		return z.stream(ctx)
 	}
 	kept, err := z.spill(ctx)
@@ -124,9 +136,11 @@ func (z *freezer) run(ctx context.Context) error {
 		return err
 	}
 	if kept == nil {
+		z.way = byRanges
 		return z.share(ctx, z.work)
 	}
 	defer kept.close()
+	z.way = asLying
 	if err := z.share(ctx, func(ctx context.Context, reader *source.Reader) error { return z.gather(ctx, reader, kept) }); err != nil {
 		return err
 	}

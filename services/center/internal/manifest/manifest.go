@@ -110,11 +110,11 @@ func (m *Materialiser) MaterialiseOnce(ctx context.Context) (worked bool, err er
 	set := frozen.Set{ID: uuid.New(), TenantID: tk.TenantID}
 	started := m.Now()
 	ctx, ended := m.Tracer.Continue(ctx, tk.TraceContext, "materialise", tracing.Task(protocol.FormatID(tk.ID)))
-	rows, err := m.make(ctx, c, tk, set)
+	made, err := m.make(ctx, c, tk, set)
 	ended(err)
 	log := m.Log.With(zap.Stringer("task", c.ID), zap.Stringer("manifest", set.ID))
 	if err == nil {
-		log.Info("manifest complete", zap.Int64("rows", rows), zap.Duration("took", m.Now().Sub(started)))
+		log.Info("manifest complete", zap.Int64("rows", made.rows), zap.String("read_by", string(made.way)), zap.Duration("took", m.Now().Sub(started)))
 		if m.Ready != nil {
 			m.Ready()
 		}
@@ -124,28 +124,28 @@ func (m *Materialiser) MaterialiseOnce(ctx context.Context) (worked bool, err er
 }
 
 // make does the work of one try under a kept claim.
-func (m *Materialiser) make(ctx context.Context, c claim.Claim, tk *task.Task, set frozen.Set) (int64, error) {
+func (m *Materialiser) make(ctx context.Context, c claim.Claim, tk *task.Task, set frozen.Set) (made, error) {
 	ctx, keeper := claim.Keep(ctx, m.Policy.ClaimLease, m.StallLimit, func(ctx context.Context) error {
 		return m.Frozen.Renew(ctx, c, m.Policy.ClaimLease)
 	})
 	defer keeper.Stop()
-	rows, err := m.freezeTask(ctx, keeper, c, tk, set)
+	result, err := m.freezeTask(ctx, keeper, c, tk, set)
 	if cause := context.Cause(ctx); err != nil && cause != nil && !waits(err) {
-		return 0, cause // the claim's end is why, whatever broke first
+		return made{}, cause // the claim's end is why, whatever broke first
 	}
-	return rows, err
+	return result, err
 }
 
-func (m *Materialiser) freezeTask(ctx context.Context, keeper *claim.Keeper, c claim.Claim, tk *task.Task, set frozen.Set) (int64, error) {
+func (m *Materialiser) freezeTask(ctx context.Context, keeper *claim.Keeper, c claim.Claim, tk *task.Task, set frozen.Set) (made, error) {
 	rng, err := rangeOf(tk)
 	if err != nil {
-		return 0, err
+		return made{}, err
 	}
-	made, err := m.freeze(ctx, keeper, c, rng, set)
+	result, err := m.freeze(ctx, keeper, c, rng, set)
 	if err != nil {
-		return 0, err
+		return made{}, err
 	}
-	return made.rows, m.adopt(ctx, c, tk, set, made)
+	return result, m.adopt(ctx, c, tk, set, result)
 }
 
 func rangeOf(tk *task.Task) (source.Range, error) {

@@ -18,7 +18,7 @@ import (
 // guarded is a world whose source says itself whether it is busy.
 func guarded(t *testing.T) *evidencetest.World {
 	t.Helper()
-	w := parted(t, 2, true)
+	w := parted(t, 2, byRanges)
 	w.Exec(manyAnswers, 1, 300)
 	w.Exec(`CREATE TABLE public.busy AS SELECT false AS state`)
 	var err error
@@ -120,7 +120,7 @@ func TestAPauseIsSharedByTheReadersAtWork(t *testing.T) {
 
 func TestRate(t *testing.T) {
 	t.Run("a read keeps to it and says so", func(t *testing.T) {
-		w := parted(t, 2, true)
+		w := parted(t, 2, byRanges)
 		w.Exec(manyAnswers, 1, 3000)
 		w.Materialiser.Rate = load.NewRate(2000)
 		id := w.Task()
@@ -140,7 +140,7 @@ func TestRate(t *testing.T) {
 		}
 	})
 	t.Run("a long read waits for another one, and no try is spent", func(t *testing.T) {
-		w := parted(t, 2, true)
+		w := parted(t, 2, byRanges)
 		w.Exec(manyAnswers, 1, 2100)
 		w.Materialiser.Rate = load.NewRate(100)
 		done, err := manifest.TakeTurn(w.Materialiser, 2100)

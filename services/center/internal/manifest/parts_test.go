@@ -4,10 +4,14 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
+	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
 
 	"lockstep.dev/pkg/dataset"
 	"lockstep.dev/pkg/fault"
@@ -19,18 +23,50 @@ import (
 	"lockstep.dev/services/center/internal/task"
 )
 
+// The ways in which a set is read.
+const (
+	byRanges = "ranges"
+	inOrder  = "ordered"
+	asLying  = "heap"
+)
+
 // parted is a world whose manifests have pages of 128 rows, read 128 rows a
-// part; walked says whether the planner is to walk an index for so few rows.
-func parted(t *testing.T, readers int, walked bool) *evidencetest.World {
+// part where there are so many, in one of the ways.
+func parted(t *testing.T, readers int, way string) *evidencetest.World {
 	t.Helper()
 	w := evidencetest.New(t)
 	w.Materialiser.Limits.PageRows, w.Materialiser.PartRows, w.Materialiser.Readers = 128, 128, readers
-	if walked {
-		for _, setting := range []string{"enable_sort", "enable_seqscan"} {
-			w.Exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET ` + setting + ` = off', current_database()); END $$`)
-		}
-		w.Store.Pool().Reset()
+	w.Materialiser.SpillDir = t.TempDir()
+	if way == byRanges {
+		w.Materialiser.SpillDir = filepath.Join(w.Materialiser.SpillDir, "missing")
 	}
+	core, lines := observer.New(zap.InfoLevel)
+	w.Materialiser.Log = zap.New(core)
+	t.Cleanup(func() {
+		for _, line := range lines.FilterMessage("manifest complete").All() {
+			fields := line.ContextMap()
+			// One part is read by itself, and few are found by their ranges.
+			few := int64(128)
+			if way == asLying {
+				few = 3 * 128
+			}
+			if rows, got := fields["rows"].(int64), fields["read_by"]; got != way && (rows > few || got != byRanges) {
+				t.Errorf("%d rows were read by %s, want %s", rows, got, way)
+			}
+		}
+		if left, err := os.ReadDir(w.Materialiser.SpillDir); len(left) > 0 {
+			t.Errorf("the folder still holds %v, %v", left, err)
+		}
+	})
+	// So few rows would be read in the planner's way otherwise.
+	off := []string{"enable_sort", "enable_seqscan"}
+	if way == inOrder {
+		off = []string{"enable_indexscan", "enable_indexonlyscan", "enable_bitmapscan"}
+	}
+	for _, setting := range off {
+		w.Exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET ` + setting + ` = off', current_database()); END $$`)
+	}
+	w.Store.Pool().Reset()
 	return w
 }
 
@@ -58,16 +94,19 @@ func skewed(random *rand.Rand, n int) []string {
 func TestPartsGiveTheRootOfTheWhole(t *testing.T) {
 	for _, c := range []struct {
 		readers int
-		walked  bool
+		way     string
 		sizes   []int
 	}{
-		{1, false, []int{0, 1, 127, 128, 129}},
-		{1, true, []int{0, 129, 900}},
-		{4, true, []int{1, 127, 128, 129, 255, 256, 257, 1000}},
-		{4, false, []int{256, 700}},
+		{1, inOrder, []int{0, 1, 127, 128, 129}},
+		{1, byRanges, []int{0, 129, 900}},
+		{4, byRanges, []int{1, 127, 128, 129, 255, 256, 257, 1000}},
+		{4, inOrder, []int{256, 700}},
+		{1, asLying, []int{513, 900}},
+		{4, asLying, []int{513, 1000, 1024, 40_000}},
 	} {
-		t.Run(fmt.Sprintf("%d readers, walked %t", c.readers, c.walked), func(t *testing.T) {
-			w := parted(t, c.readers, c.walked)
+		t.Run(fmt.Sprintf("%d readers, %s", c.readers, c.way), func(t *testing.T) {
+			w := parted(t, c.readers, c.way)
+			w.Materialiser.Limits.MaxRows, w.Materialiser.Limits.MaxPages = 40_000, 40_000
 			for seed, n := range c.sizes {
 				random := rand.New(rand.NewPCG(uint64(seed), uint64(n)))
 				keys := skewed(random, n)
@@ -117,7 +156,13 @@ func rowsOf(t *testing.T, w *evidencetest.World, tk *task.Task) (keys []string) 
 // Writers that go on all the while tear nothing: every transaction of theirs
 // raises all revisions together, and every manifest has one revision only.
 func TestWritersDoNotTearAManifest(t *testing.T) {
-	w := parted(t, 4, true)
+	for _, way := range []string{byRanges, asLying} {
+		t.Run(way, func(t *testing.T) { writersDoNotTear(t, parted(t, 4, way)) })
+	}
+}
+
+func writersDoNotTear(t *testing.T, w *evidencetest.World) {
+	t.Helper()
 	w.Exec(manyAnswers, 1, 1500)
 	stop, stopped := make(chan struct{}), make(chan error)
 	go func() {
@@ -161,8 +206,8 @@ func TestWritersDoNotTearAManifest(t *testing.T) {
 
 // What is written between the count and the read is of another snapshot.
 func TestTheCountIsOfTheSameSnapshot(t *testing.T) {
-	for _, walked := range []bool{false, true} {
-		w := parted(t, 3, walked)
+	for _, way := range []string{inOrder, byRanges, asLying} {
+		w := parted(t, 3, way)
 		w.Materialiser.Limits.MaxRows = 600
 		w.Exec(manyAnswers, 1, 600)
 		manifest.Counted(w.Materialiser, func() {
@@ -170,7 +215,7 @@ func TestTheCountIsOfTheSameSnapshot(t *testing.T) {
 			w.Exec(`DELETE FROM answers.answer WHERE seq_no <= 50`)
 		})
 		if tk := w.Complete(); tk.RowCount != 600 {
-			t.Errorf("walked %t: %d rows", walked, tk.RowCount)
+			t.Errorf("%s: %d rows", way, tk.RowCount)
 		}
 	}
 }
@@ -178,22 +223,40 @@ func TestTheCountIsOfTheSameSnapshot(t *testing.T) {
 // A key that occurs twice is found wherever it stands: within a part, and on
 // both sides of an edge between two.
 func TestAKeyTwiceIsFoundAtTheEdgesToo(t *testing.T) {
-	w := parted(t, 2, true)
-	w.Exec(`ALTER TABLE answers.answer DROP CONSTRAINT answer_pkey`)
-	for _, position := range []int{1, 127, 128, 129, 256, 300} {
-		w.Exec(`TRUNCATE answers.answer`)
-		w.Exec(manyAnswers, 1, 300)
-		w.Exec(`INSERT INTO answers.answer (tenant_id, answer_id, form_id, version, seq_no, revision, "values")
-			SELECT 7, answer_id, 'form-1', 1, 0, 9, '{}' FROM answers.answer ORDER BY answer_id OFFSET $1::int - 1 LIMIT 1`, position)
-		if tk := w.Materialise(w.Task()); tk.State != protocol.Failed || tk.Code != string(fault.OrderViolation) {
-			t.Errorf("at %d: %s %s", position, tk.State, tk.Code)
+	for way, rows := range map[string]int{byRanges: 300, asLying: 700} {
+		w := parted(t, 2, way)
+		w.Exec(`ALTER TABLE answers.answer DROP CONSTRAINT answer_pkey`)
+		for _, position := range []int{1, 127, 128, 129, 256, 300} {
+			w.Exec(`TRUNCATE answers.answer`)
+			w.Exec(manyAnswers, 1, rows)
+			w.Exec(`INSERT INTO answers.answer (tenant_id, answer_id, form_id, version, seq_no, revision, "values")
+				SELECT 7, answer_id, 'form-1', 1, 0, 9, '{}' FROM answers.answer ORDER BY answer_id OFFSET $1::int - 1 LIMIT 1`, position)
+			if tk := w.Materialise(w.Task()); tk.State != protocol.Failed || tk.Code != string(fault.OrderViolation) {
+				t.Errorf("%s, at %d: %s %s", way, position, tk.State, tk.Code)
+			}
 		}
+	}
+}
+
+// A table that is read as it lies keeps its rows where they are for as long.
+func TestTheTableIsNotRewrittenMeanwhile(t *testing.T) {
+	w := parted(t, 2, asLying)
+	w.Exec(manyAnswers, 1, 900)
+	var refused error
+	manifest.Counted(w.Materialiser, func() {
+		_, refused = w.Store.Pool().Exec(t.Context(), `BEGIN; LOCK TABLE answers.answer IN ACCESS EXCLUSIVE MODE NOWAIT; COMMIT`)
+	})
+	if tk := w.Complete(); tk.RowCount != 900 {
+		t.Errorf("%d rows", tk.RowCount)
+	}
+	if pg.Code(refused) != "55P03" {
+		t.Errorf("a lock for a rewriting: %v, want lock_not_available", refused)
 	}
 }
 
 // One connection is enough, however many readers there should be.
 func TestReadersDoNotWaitForOneAnother(t *testing.T) {
-	w := parted(t, 4, true)
+	w := parted(t, 4, asLying)
 	pool, err := pg.Open(t.Context(), pg.PoolConfig{DSN: w.Store.Pool().Config().ConnString(), MaxConns: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ const tmpfs = 0x01021994
 // reserve takes room for a file on disk.
 func reserve(file *os.File, size int64) error {
 	var at syscall.Statfs_t
-	fd := int(file.Fd()) //nolint:gosec // a descriptor is a small number
+	fd := int(file.Fd())
 	if err := syscall.Fstatfs(fd, &at); err != nil {
 		return err
 	}
