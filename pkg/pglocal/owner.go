@@ -33,6 +33,19 @@ func findOwner() (*owner, error) {
 	return nil, errors.New("PostgreSQL refuses to run as root, and there is no user postgres or nobody")
 }
 
+// ServerUID is the user that a cluster started by this process runs as, and who
+// owns its files.
+func ServerUID() (int, error) {
+	o, err := findOwner()
+	if err != nil {
+		return 0, err
+	}
+	if o.credential == nil {
+		return os.Geteuid(), nil
+	}
+	return int(o.credential.Uid), nil
+}
+
 func (o *owner) makeDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -18,10 +18,14 @@ import (
 )
 
 // A seed is a cluster's folder with the template databases in it, kept in the
-// user's cache: copying it takes a tenth of the time that making it does, and
-// some fifty test binaries need one. Its name changes with all that it is made of.
+// user's cache: copying it takes a quarter of the time that making it does, and
+// some fifty test binaries need one. Its name changes with the server, its user
+// and the migrations.
 
 const (
+	// seedFormat is raised with what else a seed is made by: pglocal's call of
+	// initdb, and what pg.Migrate keeps of its own.
+	seedFormat = 1
 	seedPrefix = "pgtest-"
 	// unusedSeed is removed when another one is made.
 	unusedSeed = 7 * 24 * time.Hour
@@ -40,7 +44,16 @@ func plant(ctx context.Context, dir string) error {
 	if _, err := os.Stat(seed); err == nil {
 		now := time.Now()
 		_ = os.Chtimes(seed, now, now)
-		return copyParts(ctx, seed, dir)
+		if copyParts(ctx, seed, dir) == nil {
+			return nil
+		}
+		// It can't be read, or not whole: another one takes its place.
+		remove(seed)
+		for _, part := range seeded {
+			if err := os.RemoveAll(filepath.Join(dir, part)); err != nil {
+				return err
+			}
+		}
 	}
 	if err := grow(ctx, dir); err != nil {
 		return err
@@ -92,10 +105,20 @@ func sweepSeeds(parent string) {
 		}
 		for _, old := range found {
 			if info, err := os.Stat(old); err == nil && time.Since(info.ModTime()) > unusedSeed {
-				_ = os.RemoveAll(old)
+				remove(old)
 			}
 		}
 	}
+}
+
+// remove takes a seed's name away first, so that nobody finds half of it.
+func remove(seed string) {
+	aside, err := os.MkdirTemp(filepath.Dir(seed), "new-"+seedPrefix)
+	if err != nil {
+		return
+	}
+	_ = os.Rename(seed, filepath.Join(aside, "old"))
+	_ = os.RemoveAll(aside) // what stays is swept later
 }
 
 func copyParts(ctx context.Context, from, to string) error {
@@ -124,8 +147,12 @@ func seedPath(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	uid, err := pglocal.ServerUID()
+	if err != nil {
+		return "", err
+	}
 	sum := sha256.New()
-	fmt.Fprintf(sum, "%s %s %d", binDir, version, os.Geteuid())
+	fmt.Fprintf(sum, "%d %s %s %d %d", seedFormat, binDir, version, os.Geteuid(), uid)
 	for _, t := range []template{centerTemplate, consumerTemplate} {
 		fmt.Fprintf(sum, "\n%s", t.name)
 		for _, s := range t.sets {

@@ -8,17 +8,24 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestSeed makes a seed, plants it, and does without one where it can't be kept.
+// TestSeed makes a seed, plants it, makes another one where it is not whole, and
+// does without one where it can't be kept.
 func TestSeed(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
-	for _, when := range []string{"made", "copied"} {
+	for _, when := range []string{"made", "copied", "broken"} {
+		if when == "broken" {
+			seeds, err := filepath.Glob(filepath.Join(cache, "lockstep", "*", "password"))
+			if err != nil || len(seeds) != 1 || os.Remove(seeds[0]) != nil {
+				t.Fatal(seeds, err)
+			}
+		}
 		holdsTheTables(t, when)
 		seeds, err := filepath.Glob(filepath.Join(cache, "lockstep", "*"))
 		if err != nil || len(seeds) != 1 {
 			t.Fatalf("%s: the cache holds %q, %v; want one seed", when, seeds, err)
 		}
-		if when == "copied" {
+		if when != "made" {
 			continue
 		}
 		// What comes from the copy is seen by this.

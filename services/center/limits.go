@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"runtime"
 
@@ -69,11 +71,24 @@ func (c *Config) checkLimits(p *config.Problems) {
 		least, c.Source.MaxConns, materialisers, callConns)
 	p.Check(c.Materialise.Readers <= max(1, c.roomForReaders()),
 		"materialise.readers %d, taken %d times, and %d more do not fit into source.max_conns %d", c.Materialise.Readers, materialisers, c.otherConns(), c.Source.MaxConns)
-	if dir := c.Materialise.SpillDir; dir != "" {
-		info, err := os.Stat(dir)
-		p.Check(err == nil && info.IsDir(), "materialise.spill_dir %q is no folder", dir)
-	}
 	p.Check(c.PageBytes >= minPageBytes && c.PageBytes <= manifest.MaxPageBytes, "page_bytes is %d to %d, not %d", minPageBytes, manifest.MaxPageBytes, c.PageBytes)
+}
+
+// checkSpillDir says why a folder that is named can't be written to. Other verbs
+// than serve may run where it does not exist.
+func (c *Config) checkSpillDir() error {
+	dir := c.Materialise.SpillDir
+	if dir == "" {
+		return nil
+	}
+	file, err := os.CreateTemp(dir, "lockstep-")
+	if err == nil {
+		err = errors.Join(file.Close(), os.Remove(file.Name()))
+	}
+	if err != nil {
+		return fmt.Errorf("materialise.spill_dir: %w", err)
+	}
+	return nil
 }
 
 // minPageBytes: less would be a call for every page.

@@ -109,6 +109,9 @@ func run(ctx context.Context, cfg *Config) error {
 	if err != nil {
 		return err
 	}
+	if err := cfg.checkSpillDir(); err != nil {
+		return err
+	}
 	log.Info("center starts", zap.String("version", version.Version), zap.String("app_key", cfg.AppKey))
 	who, err := loadIdentity(cfg, log)
 	if err != nil {

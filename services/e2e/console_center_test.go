@@ -440,6 +440,7 @@ func (d *desk) staysWithinItsRoleAndTenants() {
 	d.tab.Await("otto\noperator")
 	d.tab.Await("Nothing is granted yet.")
 	d.shows("what an operator may do", `a[href="/console/tasks/new"]`, 1)
+	d.shows("what is of every tenant", `nav a[href="/console/audit"]`, 0)
 	d.tab.Shoot("center-empty")
 	d.tab.Press("Grants") // which an admin decides on
 	d.tab.Await("Nothing is granted yet.")

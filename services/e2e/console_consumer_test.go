@@ -386,6 +386,7 @@ func (h *hall) staysWithinItsRoleAndTenants() {
 
 	h.signsInAs(h.other)
 	h.tab.Await("Nothing had work yet.")
+	h.shows("what is of every tenant", `nav a[href="/console/refresh"], nav a[href="/console/audit"]`, 0)
 	h.tab.Shoot("consumer-empty")
 	h.tab.Go("/console/work/" + h.task)
 	h.tab.Await("TASK_NOT_FOUND")

@@ -24,7 +24,7 @@ type auditSeals struct {
 // AddAudit adds the pages of a service's audit log. Its API shows it to operators
 // of every tenant only.
 func AddAudit(c *Console, audit auditv1.AuditServiceClient) {
-	c.page(Page{Path: "audit", Nav: "Audit", Template: "templates/audit.html", Show: func(ctx context.Context, r *Request) (View, error) {
+	c.page(Page{Path: "audit", Nav: "Audit", AllTenants: true, Template: "templates/audit.html", Show: func(ctx context.Context, r *Request) (View, error) {
 		return showAudit(ctx, audit, r)
 	}}, shell)
 	c.page(Page{Path: "audit/seals", Under: "audit", Template: "templates/seals.html", Show: func(ctx context.Context, r *Request) (View, error) {

@@ -58,7 +58,7 @@ type Console struct {
 	signIn   *template.Template
 	problem  *template.Template
 	form     *template.Template
-	nav      []Link
+	nav      []navEntry
 	needs    map[string]identity.Rule // by the path of what needs it
 	streams  *streams
 	broken   []error

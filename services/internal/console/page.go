@@ -16,12 +16,15 @@ import (
 
 // Page is a page: one function and one template.
 type Page struct {
-	Path     string // below Root, with wildcards as net/http has them; "" is the first page
-	Nav      string // its label in the navigation; "" for a page that is not in it
-	Under    string // the Path of the navigation's entry that it belongs to, if it has none
-	Needs    string // the full name of the API's method that it is about; "" where every role may see it
-	Template string
-	Show     func(ctx context.Context, r *Request) (View, error)
+	Path  string // below Root, with wildcards as net/http has them; "" is the first page
+	Nav   string // its label in the navigation; "" for a page that is not in it
+	Under string // the Path of the navigation's entry that it belongs to, if it has none
+	Needs string // the full name of the API's method that it is about; "" where every role may see it
+	// AllTenants: its API answers only operators that see every tenant, so that the
+	// navigation does not offer it to others.
+	AllTenants bool
+	Template   string
+	Show       func(ctx context.Context, r *Request) (View, error)
 	// Live, if set, is how often the block "live" is drawn anew while a page is open.
 	Live time.Duration
 	// Watch, if set, calls changed when it is to be drawn at once. It runs until ctx
@@ -54,7 +57,7 @@ func (c *Console) page(p Page, files fs.FS) {
 		c.need(p.Path, p.Needs)
 	}
 	if p.Nav != "" {
-		c.nav, p.Under = append(c.nav, Link{Label: p.Nav, Path: p.Path}), p.Path
+		c.nav, p.Under = append(c.nav, navEntry{Link: Link{Label: p.Nav, Path: p.Path}, allTenants: p.AllTenants}), p.Path
 	}
 	c.mux.Handle(pattern("GET", Root, p.Path), c.signedIn(c.admit(p.Path, func(w http.ResponseWriter, r *Request) {
 		ctx, cancel := context.WithTimeout(as(r.HTTP.Context(), r.token), callTimeout)
@@ -93,7 +96,8 @@ type frame struct {
 type navEntry struct {
 	Link
 
-	Current bool
+	Current    bool
+	allTenants bool
 }
 
 func (f *frame) under(path string) {
@@ -104,11 +108,14 @@ func (f *frame) under(path string) {
 
 func (c *Console) frame(w http.ResponseWriter, r *Request, view View) *frame {
 	f := &frame{Console: c, Title: view.Title, Trail: view.Trail, SignedIn: r.token != "", Who: r.Who, Data: view.Data, Notice: c.takeNotice(w, r.HTTP)}
-	for _, link := range c.nav {
-		if rule, ok := c.needs[link.Path]; ok && rule.Refuse(identity.Role(r.Who.Role)) != nil {
+	for _, entry := range c.nav {
+		if rule, ok := c.needs[entry.Path]; ok && rule.Refuse(identity.Role(r.Who.Role)) != nil {
 			continue
 		}
-		f.Nav = append(f.Nav, navEntry{Link: link})
+		if entry.allTenants && len(r.Who.told.GetTenantIds()) > 0 {
+			continue
+		}
+		f.Nav = append(f.Nav, entry)
 	}
 	return f
 }

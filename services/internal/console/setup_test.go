@@ -39,6 +39,7 @@ type world struct {
 	mu      sync.Mutex
 	verify  error
 	role    operatorv1.Role // of ann
+	tenants []int64         // of ann
 	shown   string          // what the live part shows
 	trouble error           // what the live page fails with
 	still   bool
@@ -49,7 +50,7 @@ func setup(t *testing.T) *world {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
 	ctx, stop := context.WithCancel(t.Context())
-	w := &world{t: t, logs: logs, stop: stop, role: operatorv1.Role_ROLE_OPERATOR, shown: "first", changes: make(chan struct{})}
+	w := &world{t: t, logs: logs, stop: stop, role: operatorv1.Role_ROLE_OPERATOR, tenants: []int64{7, 9}, shown: "first", changes: make(chan struct{})}
 	c, err := New(ctx, Config{
 		Service: "center", App: "Form.Center", Version: "v1", Log: zap.New(core), Now: time.Now, Operator: w.operator,
 		Rules: map[string]identity.Rule{"/Boxes/Open": identity.OperatorWith(identity.RoleOperator), "/Boxes/Burn": identity.OperatorWith(identity.RoleAdmin)},
@@ -80,6 +81,7 @@ func (w *world) addPages(c *Console) {
 	c.Page(Page{Path: "mine", Template: "tools.html", Show: mine})
 	c.Page(Page{Path: "wrong", Template: "wrong.html", Show: mine})
 	c.Page(Page{Path: "burn", Nav: "Fire", Needs: "/Boxes/Burn", Template: "tools.html", Show: mine})
+	c.Page(Page{Path: "all", Nav: "Everything", AllTenants: true, Template: "tools.html", Show: mine})
 	c.Page(Page{Path: "live/{box}", Template: "box.html", Live: time.Hour, Show: w.showLive, Watch: w.watch})
 	c.Page(Page{Path: "refused/{how}", Template: "box.html", Show: func(_ context.Context, r *Request) (View, error) {
 		return View{}, map[string]error{
@@ -135,7 +137,7 @@ func (w *world) operator(ctx context.Context) (*operatorv1.Operator, error) {
 	if as1(ctx) != nil {
 		return nil, fault.ToStatus(fault.New(fault.PermissionDenied, "the operator's token is not known").WithCode(codes.Unauthenticated))
 	}
-	return &operatorv1.Operator{Id: "ann <3", Role: w.role, SignedInWith: operatorv1.SignIn_SIGN_IN_TOKEN, TenantIds: []int64{7, 9}}, nil
+	return &operatorv1.Operator{Id: "ann <3", Role: w.role, SignedInWith: operatorv1.SignIn_SIGN_IN_TOKEN, TenantIds: w.tenants}, nil
 }
 
 func (w *world) showLive(ctx context.Context, _ *Request) (View, error) {

@@ -76,6 +76,22 @@ func TestWhatARoleMayNotIsNotOffered(t *testing.T) {
 	}
 }
 
+// What shows every tenant's is in the navigation of those who see every tenant.
+func TestWhatIsOfAllTenantsIsNotOfferedToOthers(t *testing.T) {
+	for name, test := range map[string]struct {
+		tenants []int64
+		offered bool
+	}{"some tenants": {[]int64{7, 9}, false}, "every tenant": {nil, true}} {
+		w := setup(t)
+		w.tenants = test.tenants
+		got := w.ask("/console/mine", nil, ann())
+		got.want(t, 200, `href="/console/"`)
+		if offered := strings.Contains(got.body, `href="/console/all"`); offered != test.offered {
+			t.Errorf("%s: offered %t", name, offered)
+		}
+	}
+}
+
 func TestWhatHasNoRuleIsNoticed(t *testing.T) {
 	t.Run("at_the_start", func(t *testing.T) {
 		c, err := New(t.Context(), Config{Templates: fstest.MapFS{}, Log: zap.NewNop(), Rules: map[string]identity.Rule{}})

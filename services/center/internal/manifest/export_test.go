@@ -9,6 +9,9 @@ import (
 // Counted runs fn between the count and the read of the source.
 func Counted(m *Materialiser, fn func()) { m.counted = fn }
 
+// SpillAnywhere takes any folder, also one in memory.
+func SpillAnywhere(m *Materialiser, dir string) { m.SpillDir, m.spillInMemory = dir, true }
+
 // MayPause bounds how long a guard may hold a read up.
 func MayPause(m *Materialiser, d time.Duration) { m.mayPause = d }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lockstep.dev/services/center/internal/evidencetest"
+	"lockstep.dev/services/center/internal/manifest"
 )
 
 // bulk fills the collection with rows of about 380 bytes of content, in an
@@ -33,6 +34,12 @@ func TestMaterialiseInFlatMemory(t *testing.T) {
 	w := evidencetest.New(t)
 	w.Materialiser.Limits.MaxRows, w.Materialiser.Limits.MaxPages, w.Materialiser.Limits.PageRows = rows, rows, 128
 	fill(w, rows)
+	manifest.SpillAnywhere(w.Materialiser, t.TempDir())
+	readBy(t, w, func(_ int64, way string) {
+		if way != asLying {
+			t.Errorf("read by %s", way)
+		}
+	})
 	id := w.Task()
 
 	runtime.GC()

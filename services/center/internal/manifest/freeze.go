@@ -3,7 +3,6 @@ package manifest
 import (
 	"context"
 	"errors"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,8 +27,9 @@ const (
 	// leastParts is from where on a table may be read as it lies. Few parts visit
 	// each of its pages a few times only, and need no file.
 	leastParts = 4
-	// slicePages are read by one statement, which shows how far it is by its rows.
-	slicePages = 2048 // 16 MB
+	// A statement reads mostSlice pages of the table, 16 MB, or fewer, so that each
+	// reader gets several, but at least leastSlice.
+	mostSlice, leastSlice, slicesEach = 2048, 64, 8
 )
 
 // made is a written set, not yet adopted.
@@ -62,6 +62,7 @@ type freezer struct {
 	partRows int
 	way      way
 	pages    int64        // of the table, where it is read as it lies
+	slice    int64        // of them are read by one statement
 	next     atomic.Int64 // what is taken next: a part, or some pages
 	fold     fold
 }
@@ -137,11 +138,13 @@ func (z *freezer) run(ctx context.Context) error {
 	}
 	if kept == nil {
 		z.way = byRanges
-		return z.share(ctx, z.work)
+		return z.share(ctx, len(z.plan.Parts), z.work)
 	}
 	defer kept.close()
 	z.way = asLying
-	if err := z.share(ctx, func(ctx context.Context, reader *source.Reader) error { return z.gather(ctx, reader, kept) }); err != nil {
+	slices := int((z.pages + z.slice - 1) / z.slice)
+	err = z.share(ctx, slices, func(ctx context.Context, reader *source.Reader) error { return z.gather(ctx, reader, kept) })
+	if err != nil {
 		return err
 	}
 	z.snap.Close(ctx) // the source may clean up while the rows are put in order
@@ -158,26 +161,29 @@ func (z *freezer) run(ctx context.Context) error {
 // has a row or two, so that every page is visited about as often as it has rows.
 // nil where it isn't, or where there is no place for them.
 func (z *freezer) spill(ctx context.Context) (*spill, error) {
-	if len(z.plan.Parts) < leastParts {
+	// A rate is of the rows that are taken; those that are passed would go beside it.
+	if len(z.plan.Parts) < leastParts || z.m.Rate != nil {
 		return nil, nil //nolint:nilnil // not an error: there is nothing to be kept
 	}
 	pages, err := z.snap.HeapPages(ctx, z.plan.Rows)
 	if err != nil || pages == 0 {
 		return nil, err
 	}
-	kept, err := newSpill(z.m.SpillDir, z.plan)
+	kept, err := newSpill(z.m.SpillDir, z.m.spillInMemory, z.plan)
 	if errors.Is(err, errNoSpill) {
-		z.m.Log.Info("a large manifest is read range by range, which takes longer: its rows can't be kept in a file meanwhile", zap.Error(err))
+		z.m.Log.Info("a large manifest is read range by range, which takes longer: its rows can't be kept in a file meanwhile",
+			zap.Stringer("task", z.pace.claim.ID), zap.Error(err))
 		return nil, nil //nolint:nilnil // it is done in another way
 	}
 	z.pages = pages
+	z.slice = min(max(pages/(slicesEach*int64(max(1, z.m.Readers))), leastSlice), mostSlice)
 	return kept, err
 }
 
-// share gives the reading to as many readers as have work and a connection. The
-// snapshot's own one never waits for the others.
-func (z *freezer) share(ctx context.Context, read func(context.Context, *source.Reader) error) error {
-	helpers := min(z.m.Readers, len(z.plan.Parts)) - 1
+// share gives the reading of some pieces to as many readers as have work and a
+// connection. The snapshot's own one never waits for the others.
+func (z *freezer) share(ctx context.Context, pieces int, read func(context.Context, *source.Reader) error) error {
+	helpers := min(z.m.Readers, pieces) - 1
 	name := ""
 	if helpers > 0 {
 		var err error
@@ -234,16 +240,21 @@ func (z *freezer) gather(ctx context.Context, reader *source.Reader, kept *spill
 	var hasher canon.Hasher
 	rows := 0
 	for {
-		from := (z.next.Add(1) - 1) * slicePages
+		from := (z.next.Add(1) - 1) * z.slice
 		if from >= z.pages {
 			return t.finish()
 		}
-		to := from + slicePages
+		to := from + z.slice
 		if to >= z.pages {
-			to = 0 // the table may have grown since; nothing of the snapshot lies there
+			to = 0 // tables that inherit from this one may be longer
+		}
+		// A slice may have no row of the set.
+		z.pace.tick()
+		if err := z.pace.guard(ctx); err != nil {
+			return err
 		}
 		err := reader.ReadPages(ctx, from, to, func(r *source.Row) error {
-			if err := z.pace.row(ctx, rows, math.MaxInt); err != nil {
+			if err := z.pace.row(ctx, rows, rows+paceRows); err != nil {
 				return err
 			}
 			rows++

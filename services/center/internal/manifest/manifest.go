@@ -89,6 +89,8 @@ type Materialiser struct {
 	counted func()
 	// mayPause is maxPause where it is 0; tests have less time.
 	mayPause time.Duration
+	// spillInMemory takes a folder in memory too; tests are not told where they run.
+	spillInMemory bool
 	// longRead says that a long read has the rate.
 	longRead atomic.Bool
 }

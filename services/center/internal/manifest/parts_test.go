@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
@@ -36,26 +38,18 @@ func parted(t *testing.T, readers int, way string) *evidencetest.World {
 	t.Helper()
 	w := evidencetest.New(t)
 	w.Materialiser.Limits.PageRows, w.Materialiser.PartRows, w.Materialiser.Readers = 128, 128, readers
-	w.Materialiser.SpillDir = t.TempDir()
+	manifest.SpillAnywhere(w.Materialiser, t.TempDir())
 	if way == byRanges {
 		w.Materialiser.SpillDir = filepath.Join(w.Materialiser.SpillDir, "missing")
 	}
-	core, lines := observer.New(zap.InfoLevel)
-	w.Materialiser.Log = zap.New(core)
-	t.Cleanup(func() {
-		for _, line := range lines.FilterMessage("manifest complete").All() {
-			fields := line.ContextMap()
-			// One part is read by itself, and few are found by their ranges.
-			few := int64(128)
-			if way == asLying {
-				few = 3 * 128
-			}
-			if rows, got := fields["rows"].(int64), fields["read_by"]; got != way && (rows > few || got != byRanges) {
-				t.Errorf("%d rows were read by %s, want %s", rows, got, way)
-			}
-		}
-		if left, err := os.ReadDir(w.Materialiser.SpillDir); len(left) > 0 {
-			t.Errorf("the folder still holds %v, %v", left, err)
+	// One part is read by itself, and few are found by their ranges.
+	few := int64(128)
+	if way == asLying {
+		few = 3 * 128
+	}
+	readBy(t, w, func(rows int64, got string) {
+		if got != way && (rows > few || got != byRanges) {
+			t.Errorf("%d rows were read by %s, want %s", rows, got, way)
 		}
 	})
 	// So few rows would be read in the planner's way otherwise.
@@ -68,6 +62,23 @@ func parted(t *testing.T, readers int, way string) *evidencetest.World {
 	}
 	w.Store.Pool().Reset()
 	return w
+}
+
+// readBy has check told, in the end, how each manifest was read.
+func readBy(t *testing.T, w *evidencetest.World, check func(rows int64, way string)) {
+	t.Helper()
+	core, lines := observer.New(zap.InfoLevel)
+	w.Materialiser.Log = zap.New(core)
+	t.Cleanup(func() {
+		for _, line := range lines.FilterMessage("manifest complete").All() {
+			rows, _ := line.ContextMap()["rows"].(int64)
+			way, _ := line.ContextMap()["read_by"].(string)
+			check(rows, way)
+		}
+		if left, _ := os.ReadDir(w.Materialiser.SpillDir); len(left) > 0 {
+			t.Errorf("the folder still holds %v", left)
+		}
+	})
 }
 
 // skewed draws keys of which most share their first bytes, as those of a host
@@ -164,6 +175,7 @@ func TestWritersDoNotTearAManifest(t *testing.T) {
 func writersDoNotTear(t *testing.T, w *evidencetest.World) {
 	t.Helper()
 	w.Exec(manyAnswers, 1, 1500)
+	w.Exec(`ANALYZE answers.answer`)
 	stop, stopped := make(chan struct{}), make(chan error)
 	go func() {
 		for {
@@ -172,7 +184,7 @@ func writersDoNotTear(t *testing.T, w *evidencetest.World) {
 			case <-stop:
 				stopped <- err
 				return
-			default:
+			case <-time.After(10 * time.Millisecond): // or the table would soon be mostly dead rows
 				if err != nil {
 					stopped <- err
 					return
@@ -210,6 +222,7 @@ func TestTheCountIsOfTheSameSnapshot(t *testing.T) {
 		w := parted(t, 3, way)
 		w.Materialiser.Limits.MaxRows = 600
 		w.Exec(manyAnswers, 1, 600)
+		w.Exec(`ANALYZE answers.answer`)
 		manifest.Counted(w.Materialiser, func() {
 			w.Exec(manyAnswers, 601, 700)
 			w.Exec(`DELETE FROM answers.answer WHERE seq_no <= 50`)
@@ -231,6 +244,7 @@ func TestAKeyTwiceIsFoundAtTheEdgesToo(t *testing.T) {
 			w.Exec(manyAnswers, 1, rows)
 			w.Exec(`INSERT INTO answers.answer (tenant_id, answer_id, form_id, version, seq_no, revision, "values")
 				SELECT 7, answer_id, 'form-1', 1, 0, 9, '{}' FROM answers.answer ORDER BY answer_id OFFSET $1::int - 1 LIMIT 1`, position)
+			w.Exec(`ANALYZE answers.answer`)
 			if tk := w.Materialise(w.Task()); tk.State != protocol.Failed || tk.Code != string(fault.OrderViolation) {
 				t.Errorf("%s, at %d: %s %s", way, position, tk.State, tk.Code)
 			}
@@ -242,6 +256,7 @@ func TestAKeyTwiceIsFoundAtTheEdgesToo(t *testing.T) {
 func TestTheTableIsNotRewrittenMeanwhile(t *testing.T) {
 	w := parted(t, 2, asLying)
 	w.Exec(manyAnswers, 1, 900)
+	w.Exec(`ANALYZE answers.answer`)
 	var refused error
 	manifest.Counted(w.Materialiser, func() {
 		_, refused = w.Store.Pool().Exec(t.Context(), `BEGIN; LOCK TABLE answers.answer IN ACCESS EXCLUSIVE MODE NOWAIT; COMMIT`)
@@ -251,6 +266,36 @@ func TestTheTableIsNotRewrittenMeanwhile(t *testing.T) {
 	}
 	if pg.Code(refused) != "55P03" {
 		t.Errorf("a lock for a rewriting: %v, want lock_not_available", refused)
+	}
+}
+
+// A host that replaces all rows in one transaction is waited for: the snapshot
+// is of after it, not of the empty table that an older one would see.
+func TestATableThatIsReplacedIsNeverSeenEmpty(t *testing.T) {
+	w := parted(t, 1, byRanges)
+	w.Exec(manyAnswers, 1, 50)
+	id := w.Task()
+	tx, err := w.Store.Pool().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{`TRUNCATE answers.answer`, strings.NewReplacer("$1", "1", "$2", "40").Replace(manyAnswers)} {
+		if _, err := tx.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made := make(chan *task.Task)
+	go func() { made <- w.Materialise(id) }()
+	for waits := false; !waits; {
+		if err := w.Store.Pool().QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if tk := <-made; tk.RowCount != 40 {
+		t.Errorf("%d rows, want the 40 that were put in", tk.RowCount)
 	}
 }
 
@@ -270,6 +315,7 @@ func TestReadersDoNotWaitForOneAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Exec(manyAnswers, 1, 700)
+	w.Exec(`ANALYZE answers.answer`)
 	if tk := w.Complete(); tk.RowCount != 700 || tk.PageCount != 6 {
 		t.Errorf("task %+v", tk)
 	}

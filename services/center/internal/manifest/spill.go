@@ -38,8 +38,9 @@ type spill struct {
 }
 
 // newSpill makes the file with all the room that it needs, in dir or the
-// system's temporary folder; errNoSpill where that can't be.
-func newSpill(dir string, plan source.Plan) (*spill, error) {
+// system's temporary folder; errNoSpill where that can't be, or where the folder
+// is in memory and that is not wanted.
+func newSpill(dir string, inMemory bool, plan source.Plan) (*spill, error) {
 	if dir == "" {
 		dir = os.TempDir()
 	}
@@ -49,7 +50,7 @@ func newSpill(dir string, plan source.Plan) (*spill, error) {
 	}
 	s := &spill{file: file, parts: plan.Parts, starts: make([]int64, len(plan.Parts)), filled: make([]atomic.Int64, len(plan.Parts))}
 	// Taken beforehand: a disk that is full shows before anything was read.
-	if err := errors.Join(os.Remove(file.Name()), reserve(file, plan.Rows*int64(spilledRow))); err != nil {
+	if err := errors.Join(os.Remove(file.Name()), reserve(file, inMemory, plan.Rows*int64(spilledRow))); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", errNoSpill, err), file.Close())
 	}
 	var rows int64

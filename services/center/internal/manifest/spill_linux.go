@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 )
@@ -9,15 +10,23 @@ import (
 // tmpfs keeps its files in memory, which is what a file is to spare.
 const tmpfs = 0x01021994
 
-// reserve takes room for a file on disk.
-func reserve(file *os.File, size int64) error {
+// reserve takes room for a file, on disk or anywhere.
+func reserve(file *os.File, inMemory bool, size int64) error {
 	var at syscall.Statfs_t
 	fd := int(file.Fd())
 	if err := syscall.Fstatfs(fd, &at); err != nil {
 		return err
 	}
-	if at.Type == tmpfs {
+	if at.Type == tmpfs && !inMemory {
 		return errors.New("the folder is in memory")
 	}
-	return syscall.Fallocate(fd, 0, 0, size)
+	// Others write to that disk too; a database that finds it full stops.
+	if free := int64(at.Bavail) * at.Bsize; size > free/2 { //nolint:gosec // a disk has fewer bytes than 2^63
+		return fmt.Errorf("%d bytes are more than half of the %d that are free", size, free)
+	}
+	for {
+		if err := syscall.Fallocate(fd, 0, 0, size); !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
 }

@@ -8,4 +8,4 @@ import (
 )
 
 // reserve is not known for other systems, which read range by range.
-func reserve(*os.File, int64) error { return errors.ErrUnsupported }
+func reserve(*os.File, bool, int64) error { return errors.ErrUnsupported }

@@ -52,7 +52,7 @@ func TestSpill(t *testing.T) {
 	const readers = 3
 	rows := []int64{1000, 1, 999, 700}
 	dir := t.TempDir()
-	s, err := newSpill(dir, spillPlan(rows...))
+	s, err := newSpill(dir, true, spillPlan(rows...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestSpill(t *testing.T) {
 // A part has as many rows as were counted: one more is noticed when it is
 // written, one less when it is read.
 func TestSpillKeepsCount(t *testing.T) {
-	s, err := newSpill(t.TempDir(), spillPlan(1, 2, 3, 4))
+	s, err := newSpill(t.TempDir(), true, spillPlan(1, 2, 3, 4))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestNoPlaceToSpill(t *testing.T) {
 		"in memory": {"/dev/shm", spillPlan(1, 2, 3, 4)},
 		"too large": {dir, huge},
 	} {
-		if s, err := newSpill(c.dir, c.plan); !errors.Is(err, errNoSpill) {
+		if s, err := newSpill(c.dir, false, c.plan); !errors.Is(err, errNoSpill) {
 			t.Errorf("%s: %v, %v", name, s, err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // is open, so that the plan is the one that was meant.
 var heapSettings = []string{
 	"SET LOCAL enable_indexscan = off", "SET LOCAL enable_bitmapscan = off", "SET LOCAL enable_seqscan = off",
-	"SET LOCAL max_parallel_workers_per_gather = 0",
+	"SET LOCAL enable_tidscan = on", "SET LOCAL max_parallel_workers_per_gather = 0",
 }
 
 // leastShare of the table's rows is what a range needs to have for a reading of
@@ -23,9 +23,10 @@ type heapStatements struct{ shape, slice, last string }
 
 func buildHeap(in string, read func(where string) string) heapStatements {
 	return heapStatements{
-		// What is no table of its own, such as a view, has no pages to read.
-		shape: `SELECT CASE WHEN c.relkind IN ('r', 'm') THEN pg_relation_size(c.oid) / current_setting('block_size')::int8 ELSE 0 END, c.reltuples::float8
-			FROM pg_class AS c WHERE c.oid = $1::text::regclass`,
+		// What is no table of its own, such as a view, has no pages to read; a table of
+		// another kind of storage may not find rows by their places.
+		shape: `SELECT CASE WHEN c.relkind IN ('r', 'm') AND a.amname = 'heap' THEN pg_relation_size(c.oid) / current_setting('block_size')::int8 ELSE 0 END, c.reltuples::float8
+			FROM pg_class AS c LEFT JOIN pg_am AS a ON a.oid = c.relam WHERE c.oid = $1::text::regclass`,
 		slice: read(in + " AND t.ctid >= $3 AND t.ctid < $4"),
 		last:  read(in + " AND t.ctid >= $3"),
 	}
@@ -33,13 +34,14 @@ func buildHeap(in string, read func(where string) string) heapStatements {
 
 // HeapPages is the number of pages of the table, where the rows of the range,
 // of which there are rows, are so many of those in it that reading the whole
-// table as it lies is the cheapest way to them; 0 elsewhere.
+// table as it lies is the cheapest way to them; 0 elsewhere, and where no
+// ANALYZE has seen the table yet.
 func (p *Snapshot) HeapPages(ctx context.Context, rows int64) (pages int64, err error) {
 	var all float64 // as the last ANALYZE saw it; below 0 where there was none
 	if err := p.tx.QueryRow(ctx, p.source.sql.heap.shape, p.source.table.Ident).Scan(&pages, &all); err != nil {
 		return 0, fmt.Errorf("look at the size of the source: %w", err)
 	}
-	if rows < pages || float64(rows)*leastShare < all {
+	if all < 0 || rows < pages || float64(rows)*leastShare < all {
 		return 0, nil
 	}
 	return pages, nil

@@ -56,8 +56,15 @@ func (s *Source) Begin(ctx context.Context, r Range) (_ *Snapshot, err error) {
 	if p.tx, err = s.begin(ctx, ""); err != nil {
 		return nil, err
 	}
+	// Before the snapshot is taken, which the lock does not do: what truncates or
+	// rewrites a table shows an older snapshot none of its rows once it has committed.
+	if s.sql.lock != "" {
+		_, err = p.tx.Exec(ctx, s.sql.lock)
+	}
 	var standby bool
-	err = p.tx.QueryRow(ctx, s.sql.identity).Scan(&p.window, &standby)
+	if err == nil {
+		err = p.tx.QueryRow(ctx, s.sql.identity).Scan(&p.window, &standby)
+	}
 	switch {
 	case err != nil:
 		err = fmt.Errorf("begin the read of the source: %w", err)

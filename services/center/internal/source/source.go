@@ -34,6 +34,7 @@ type Source struct {
 // statements are built once: the mapping does not change while the process runs.
 type statements struct {
 	count, countOne, identity, current, system string
+	lock                                       string // "" where the table can't be locked
 	ranges                                     rangeStatements
 	heap                                       heapStatements
 }
@@ -70,6 +71,15 @@ func Open(ctx context.Context, pool *pgxpool.Pool, table *dataset.Table, log *za
 		log.Warn("the source role may not execute pg_control_system(): a replaced source is noticed by its timeline and database only")
 	}
 	s.sql.system = system
+	// A foreign table or a materialised view can't be locked; nobody truncates those in place.
+	var lockable bool
+	err = pool.QueryRow(ctx, `SELECT relkind IN ('r', 'p', 'v') FROM pg_class WHERE oid = $1::text::regclass`, table.Ident).Scan(&lockable)
+	if err != nil {
+		return nil, fmt.Errorf("look at the table of the source: %w", err)
+	}
+	if lockable {
+		s.sql.lock = "LOCK TABLE " + table.Ident + " IN ACCESS SHARE MODE"
+	}
 	return s, nil
 }
 

@@ -65,11 +65,11 @@ func New(ctx context.Context, app string, conn *grpc.ClientConn, rules map[strin
 		{Path: "quarantine", Nav: "Quarantine", Template: "quarantine.html", Show: p.quarantine},
 		{Path: "retired", Nav: "Retired", Template: "retired.html", Show: p.retired},
 		{Path: "record", Needs: consumerv1.AdminService_ExplainRecord_FullMethodName, Nav: "Record", Template: "record.html", Show: p.record},
-		{Path: "refresh", Nav: "Refresh", Template: "refresh.html", Show: p.refreshList, Live: listEvery},
+		{Path: "refresh", Nav: "Refresh", AllTenants: true, Template: "refresh.html", Show: p.refreshList, Live: listEvery},
 		{Path: "refresh/{task}", Under: "refresh", Template: "refresh_task.html", Show: p.refreshTask, Live: taskEvery},
-		{Path: "bills", Nav: "Bills", Template: "bills.html", Show: p.bills},
-		{Path: "stations", Nav: "Stations", Template: "stations.html", Show: p.stations},
-		{Path: "scores", Nav: "Scores", Template: "scores.html", Show: p.scores},
+		{Path: "bills", Nav: "Bills", AllTenants: true, Template: "bills.html", Show: p.bills},
+		{Path: "stations", Nav: "Stations", AllTenants: true, Template: "stations.html", Show: p.stations},
+		{Path: "scores", Nav: "Scores", AllTenants: true, Template: "scores.html", Show: p.scores},
 	} {
 		c.Page(page)
 	}
