@@ -28,7 +28,7 @@ type Materialise struct {
 	// there are processors, at most 4. Two manifests may be in work, and of
 	// source.max_conns two connections are left for calls and one for a load_guard.
 	Readers int `koanf:"readers"`
-	// SpillDir is a folder on disk for large manifests: a file without a name takes about 75
+	// SpillDir is a folder on disk for large manifests: a file without a name takes about 73
 	// bytes a row there while one is made. Empty is the system's temporary folder; where there
 	// is no room on a disk, a manifest takes longer.
 	SpillDir string `koanf:"spill_dir"`
