@@ -60,7 +60,7 @@ func measured() *Result {
 			Found: map[string]int64{"MISSING": 200}, Repaired: 800, Retired: 200, Repeat: 3,
 		},
 		Peers: map[string]Peer{
-			PeerFDW:        {EqualSeconds: 2.5, FindSeconds: 2.5, RepairSeconds: 10},
+			PeerFDW:        {EqualSeconds: 2.5, ContentSeconds: 16, FindSeconds: 2.5, RepairSeconds: 10},
 			PeerComparator: {Skipped: "it is not installed"},
 		},
 		Refresh: &Refresh{
@@ -82,7 +82,7 @@ func TestWrite(t *testing.T) {
   materialise     4.00    250k              ·      ·      ·
         equal     1.25    800k         400 kB   2.50   0.50
     scattered     2.50    400k              ·   2.50   1.00
-      content     8.00    125k         400 kB      ·      ·
+      content     8.00    125k         400 kB  16.00   0.50
          find     2.00    500k          42 MB   2.50   0.80
        repair     4.00    250k          58 MB  10.00   0.40
 
@@ -113,7 +113,7 @@ func TestResultAsJSON(t *testing.T) {
 	for _, want := range []string{
 		`"reconcile":{"rows":1000000,"diff":1000,"materialise_seconds":4,"equal_seconds":1.25,"equal_wire_bytes":400000,"content_seconds":8,"content_wire_bytes":400000,"scattered_seconds":2.5,"scattered_rows":20000,"find_seconds":2,` +
 			`"find_wire_bytes":42000000,"repair_seconds":4,"repair_wire_bytes":58000000,"center_rss_bytes":80000000,"consumer_rss_bytes":40000000,`,
-		`"peers":{"fdw":{"equal_seconds":2.5,"find_seconds":2.5,"repair_seconds":10},"pg_comparator":{"equal_seconds":0,"find_seconds":0,"repair_seconds":0,"skipped":"it is not installed"}}`,
+		`"peers":{"fdw":{"equal_seconds":2.5,"content_seconds":16,"find_seconds":2.5,"repair_seconds":10},"pg_comparator":{"equal_seconds":0,"content_seconds":0,"find_seconds":0,"repair_seconds":0,"skipped":"it is not installed"}}`,
 		`"refresh":{"scopes":1000,"differences":100000,"seconds":4,"differences_per_second":25000,"statements_per_scope":11.14,"statements_counted_by":"pg_stat_statements","rss_bytes":33000000,`,
 	} {
 		if !strings.Contains(string(text), want) {

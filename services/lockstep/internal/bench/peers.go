@@ -15,9 +15,11 @@ import (
 
 // Peer is what another way took for the same on the same data.
 type Peer struct {
-	EqualSeconds  float64 `json:"equal_seconds"`
-	FindSeconds   float64 `json:"find_seconds"`
-	RepairSeconds float64 `json:"repair_seconds"`
+	EqualSeconds float64 `json:"equal_seconds"`
+	// ContentSeconds is EqualSeconds with the contents compared too.
+	ContentSeconds float64 `json:"content_seconds"`
+	FindSeconds    float64 `json:"find_seconds"`
+	RepairSeconds  float64 `json:"repair_seconds"`
 	// Skipped says why it was not measured; the seconds mean nothing then.
 	Skipped string `json:"skipped,omitempty"`
 }
@@ -25,8 +27,10 @@ type Peer struct {
 // contender is a peer at work. It compares peer.record of both sides.
 type contender interface {
 	name() string
-	// find counts the differences, repair makes the consumer's side equal.
+	// find counts the differences of what is stored beside the content, content
+	// those of the content too, and repair makes the consumer's side equal.
 	find(ctx context.Context) (int, time.Duration, error)
+	content(ctx context.Context) (int, time.Duration, error)
 	repair(ctx context.Context) (int, time.Duration, error)
 }
 
@@ -95,6 +99,22 @@ func (p *peers) find(ctx context.Context, differences int) error {
 	return nil
 }
 
+// content lets every peer compare equal contents, once.
+func (p *peers) content(ctx context.Context) error {
+	for _, c := range p.contenders {
+		found, took, err := c.content(ctx)
+		if err != nil {
+			return fmt.Errorf("%s, content: %w", c.name(), err)
+		}
+		p.result.expect(c.name()+", differences of content", 0, found)
+		peer := p.result.Peers[c.name()]
+		peer.ContentSeconds = seconds(took)
+		p.result.Peers[c.name()] = peer
+		p.options.Note("%s: contents compared in %.2f s", c.name(), seconds(took))
+	}
+	return nil
+}
+
 // repair lets every peer repair the same damage. The projection is repaired by
 // then, so the copy of the damage is made anew from the copy of before.
 func (p *peers) repair(ctx context.Context) error {
@@ -130,7 +150,11 @@ type fullJoin struct {
 func (f *fullJoin) name() string { return PeerFDW }
 
 func (f *fullJoin) find(ctx context.Context) (int, time.Duration, error) {
-	return f.consumer.JoinDifferences(ctx, f.now)
+	return f.consumer.JoinDifferences(ctx, false, f.now)
+}
+
+func (f *fullJoin) content(ctx context.Context) (int, time.Duration, error) {
+	return f.consumer.JoinDifferences(ctx, true, f.now)
 }
 
 func (f *fullJoin) repair(ctx context.Context) (int, time.Duration, error) {
@@ -162,6 +186,10 @@ const metadata = "revision,content_hash,deleted"
 
 func (c *comparator) find(ctx context.Context) (int, time.Duration, error) {
 	return c.run(ctx, metadata)
+}
+
+func (c *comparator) content(ctx context.Context) (int, time.Duration, error) {
+	return c.run(ctx, metadata+",content")
 }
 
 // repair has to name the content among the compared columns: it writes no others.

@@ -133,6 +133,9 @@ func (m *reconciler) run(ctx context.Context) error {
 	if err := m.content(ctx); err != nil {
 		return err
 	}
+	if err := peers.content(ctx); err != nil {
+		return err
+	}
 	if err := m.scattered(ctx); err != nil {
 		return err
 	}

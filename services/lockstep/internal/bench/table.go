@@ -64,7 +64,7 @@ func writeReconcile(out io.Writer, r *Result) error {
 	line("materialise", c.MaterialiseSeconds, 0, func(Peer) float64 { return 0 })
 	line("equal", c.EqualSeconds, c.EqualWireBytes, func(p Peer) float64 { return p.EqualSeconds })
 	line("scattered", c.ScatteredSeconds, 0, func(p Peer) float64 { return p.EqualSeconds })
-	line("content", c.ContentSeconds, c.ContentWireBytes, func(Peer) float64 { return 0 })
+	line("content", c.ContentSeconds, c.ContentWireBytes, func(p Peer) float64 { return p.ContentSeconds })
 	line("find", c.FindSeconds, c.FindWireBytes, func(p Peer) float64 { return p.FindSeconds })
 	line("repair", c.RepairSeconds, c.RepairWireBytes, func(p Peer) float64 { return p.RepairSeconds })
 	if err := w.Flush(); err != nil {

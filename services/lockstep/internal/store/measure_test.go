@@ -72,12 +72,20 @@ func TestPeerByJoins(t *testing.T) {
 	}
 	found := func(want int) {
 		t.Helper()
-		got, took, err := s.consumer.JoinDifferences(ctx, time.Now)
+		got, took, err := s.consumer.JoinDifferences(ctx, false, time.Now)
 		if err != nil || got != want || took <= 0 {
 			t.Errorf("found %d in %s, want %d, %v", got, took, want, err)
 		}
 	}
 	found(0)
+	// What differs in nothing but its content is found by those who look at it.
+	if _, err := s.consumer.Exec(ctx, `UPDATE peer.record SET content = '{"rotten": true}' WHERE key = (SELECT min(key::text)::uuid FROM peer.record)`); err != nil {
+		t.Fatal(err)
+	}
+	found(0)
+	if got, _, err := s.consumer.JoinDifferences(ctx, true, time.Now); err != nil || got != 1 {
+		t.Errorf("%d contents differ, want 1, %v", got, err)
+	}
 	if err := s.consumer.DamageEvenly(ctx, rows, SplitDamage(differences), noon); err != nil {
 		t.Fatal(err)
 	}

@@ -70,12 +70,16 @@ func (p Pool) join(ctx context.Context, center Pool) error {
 	return nil
 }
 
-// JoinDifferences counts the differences by a full join over postgres_fdw.
-func (p Pool) JoinDifferences(ctx context.Context, now func() time.Time) (differences int, took time.Duration, err error) {
+// JoinDifferences counts the differences by a full join over postgres_fdw, of
+// the contents too if asked to.
+func (p Pool) JoinDifferences(ctx context.Context, content bool, now func() time.Time) (differences int, took time.Duration, err error) {
+	left, right := "l.revision, l.content_hash, l.deleted", "r.revision, r.content_hash, r.deleted"
+	if content {
+		left, right = left+", l.content", right+", r.content"
+	}
 	begin := now()
 	err = p.QueryRow(ctx, `SELECT count(*) FROM peer.record l FULL JOIN remote.record r ON l.key = r.key
-		WHERE l.key IS NULL OR r.key IS NULL
-			OR (l.revision, l.content_hash, l.deleted) IS DISTINCT FROM (r.revision, r.content_hash, r.deleted)`).Scan(&differences)
+		WHERE l.key IS NULL OR r.key IS NULL OR (`+left+`) IS DISTINCT FROM (`+right+`)`).Scan(&differences)
 	if err != nil {
 		return 0, 0, fmt.Errorf("compare by a full join: %w", err)
 	}
