@@ -25,7 +25,12 @@ func reserve(file *os.File, inMemory bool, size int64) error {
 		return fmt.Errorf("%d bytes are more than half of the %d that are free", size, free)
 	}
 	for {
-		if err := syscall.Fallocate(fd, 0, 0, size); !errors.Is(err, syscall.EINTR) {
+		err := syscall.Fallocate(fd, 0, 0, size)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.EOPNOTSUPP):
+			return nil // some file systems can't; there was twice the room a moment ago
+		default:
 			return err
 		}
 	}
