@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -79,7 +80,7 @@ func TestEndedInMidRun(t *testing.T) {
 			b, address := s.between(s.centerAddr)
 			var batches, at atomic.Int64 // at: the effects at the end's commit
 			var id atomic.Pointer[string]
-			at.Store(-1)
+			ended := make(chan struct{})
 			b.meddleWith(func(_ context.Context, method string, _ []byte, carry func() ([]byte, error)) ([]byte, error) {
 				if method != "GetRecords" || batches.Add(1) != 3 {
 					return carry()
@@ -89,6 +90,7 @@ func TestEndedInMidRun(t *testing.T) {
 					c := c.end
 					c(s, *id.Load())
 					at.Store(s.effects(*id.Load()))
+					close(ended)
 				}
 				if !c.answered {
 					end()
@@ -107,6 +109,12 @@ func TestEndedInMidRun(t *testing.T) {
 			}
 			if got, want := s.work(task), "CANCELLED "+c.code+" 1/1"; got != want {
 				t.Errorf("the consumer's row is %q, want %q", got, want)
+			}
+			// The consumer hears of it before the call that ended the task has its answer.
+			select {
+			case <-ended:
+			case <-time.After(patience):
+				t.Fatal("the task ended by itself")
 			}
 			then, now := at.Load(), s.effects(task)
 			if then < 1 || now < then || now > then+inHand {
