@@ -77,6 +77,9 @@ func (p *Snapshot) Plan(ctx context.Context, limit int64, partRows int) (Plan, e
 	// What one part holds needs no walk.
 	few := min(limit, int64(partRows))
 	n, err := p.count(ctx, few+1)
+	if err == nil {
+		err = p.notReplaced(ctx)
+	}
 	if err != nil || n > limit {
 		return Plan{Rows: n}, err
 	}

@@ -129,6 +129,23 @@ func (p *Snapshot) count(ctx context.Context, limit int64) (int64, error) {
 	return n, nil
 }
 
+// notReplaced refuses a table that could not be locked before the snapshot, and
+// was truncated or rewritten between the two: the snapshot sees none of its rows.
+// Counting has locked it by now.
+func (p *Snapshot) notReplaced(ctx context.Context) error {
+	if p.source.sql.lock != "" {
+		return nil
+	}
+	var replaced bool
+	if err := p.tx.QueryRow(ctx, p.source.sql.replaced, p.source.table.Ident).Scan(&replaced); err != nil {
+		return fmt.Errorf("look whether the source was replaced: %w", err)
+	}
+	if replaced {
+		return fault.New(fault.Unavailable, "the source was replaced while its read began; it is read again later")
+	}
+	return nil
+}
+
 // Export gives the snapshot's name to those who join it.
 func (p *Snapshot) Export(ctx context.Context) (name string, err error) {
 	if err := p.tx.QueryRow(ctx, "SELECT pg_export_snapshot()").Scan(&name); err != nil {

@@ -35,6 +35,7 @@ type Source struct {
 type statements struct {
 	count, countOne, identity, current, system string
 	lock                                       string // "" where the table can't be locked
+	replaced                                   string
 	ranges                                     rangeStatements
 	heap                                       heapStatements
 }
@@ -71,9 +72,10 @@ func Open(ctx context.Context, pool *pgxpool.Pool, table *dataset.Table, log *za
 		log.Warn("the source role may not execute pg_control_system(): a replaced source is noticed by its timeline and database only")
 	}
 	s.sql.system = system
-	// A foreign table or a materialised view can't be locked; nobody truncates those in place.
+	// Who may read some columns only may not lock the table, and a foreign table or
+	// a materialised view can't be locked; there a replaced table is noticed instead.
 	var lockable bool
-	err = pool.QueryRow(ctx, `SELECT relkind IN ('r', 'p', 'v') FROM pg_class WHERE oid = $1::text::regclass`, table.Ident).Scan(&lockable)
+	err = pool.QueryRow(ctx, `SELECT relkind IN ('r', 'p', 'v') AND has_table_privilege(oid, 'SELECT') FROM pg_class WHERE oid = $1::text::regclass`, table.Ident).Scan(&lockable)
 	if err != nil {
 		return nil, fmt.Errorf("look at the table of the source: %w", err)
 	}
@@ -102,6 +104,9 @@ func build(t *dataset.Table) statements {
 		count:  count(in, "$3"), countOne: count(one, "$4"),
 		current:  buildCurrent(t, numbers),
 		identity: "SELECT transaction_timestamp(), pg_is_in_recovery()",
+		// The catalogue's row is the snapshot's, what the function gives is of now.
+		replaced: `SELECT coalesce(bool_or(nullif(c.relfilenode, 0) IS DISTINCT FROM pg_relation_filenode(c.oid)), true) FROM pg_class AS c
+			WHERE c.oid = $1::text::regclass OR c.oid IN (SELECT relid FROM pg_partition_tree($1::text::regclass))`,
 	}
 }
 
