@@ -79,8 +79,15 @@ func (s *Store) GrantEffective(ctx context.Context, consumer string, tenant int6
 // Ask for it after the task's row. A task that outlives the wait sees the
 // revocation: a plain join would let it pass.
 func (t *Tx) ShareGrant(ctx context.Context, sc Scope) (Grant, error) {
-	// Removing a tenant raises its grants' epochs, so this one row is enough.
-	return readGrant(ctx, t.tx, sc, "FOR SHARE OF g")
+	// Removing a tenant raises its grants' epochs, so this one row is enough to
+	// hold. But it takes a statement of its own: one that had to wait for a row
+	// sees everything else, as whether the tenant is served, as it was before.
+	_, err := t.tx.Exec(ctx, `SELECT FROM lockstep.consumer_grant WHERE consumer = $1 AND tenant_id = $2 AND collection_id = $3 FOR SHARE`,
+		sc.Consumer, sc.TenantID, sc.CollectionID)
+	if err != nil {
+		return Grant{}, fmt.Errorf("hold the grant of %s: %w", sc, err)
+	}
+	return readGrant(ctx, t.tx, sc, "")
 }
 
 type querier interface {

@@ -71,15 +71,17 @@ func (t *Tx) openRun(ctx context.Context, day string, run *Run) error {
 }
 
 // dueScopes are the effective subscriptions that have no task of the day and
-// none open, least recently ended first. They stay as they are until the commit.
+// none open, least recently ended first. They stay as they are until the commit,
+// and so do their tenants, which are locked in the order of a removal: a
+// statement that waits for one row sees only the rows it locks as they are then.
 func (t *Tx) dueScopes(ctx context.Context, day string, limit int) ([]Grant, error) {
-	rows, err := t.tx.Query(ctx, `SELECT `+grantColumns+` FROM lockstep.consumer_grant g JOIN lockstep.consumer_tenant USING (consumer, tenant_id)
+	rows, err := t.tx.Query(ctx, `SELECT `+grantColumns+` FROM lockstep.consumer_grant g JOIN lockstep.consumer_tenant n USING (consumer, tenant_id)
 		WHERE g.enabled AND g.read_allowed AND g.subscribe_allowed AND NOT EXISTS (SELECT 1 FROM lockstep.task
 			WHERE consumer = g.consumer AND tenant_id = g.tenant_id AND collection_id = g.collection_id
 			AND (business_day = $1::text::date OR scope = 'COLLECTION' AND `+openStates+`))
 		ORDER BY (SELECT max(ended_at) FROM lockstep.task
 			WHERE consumer = g.consumer AND tenant_id = g.tenant_id AND collection_id = g.collection_id AND scope = 'COLLECTION') NULLS FIRST,
-			g.consumer, g.tenant_id, g.collection_id LIMIT $2 FOR SHARE OF g`, day, limit)
+			g.consumer, g.tenant_id, g.collection_id LIMIT $2 FOR KEY SHARE OF n FOR SHARE OF g`, day, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list the scopes due on %s: %w", day, err)
 	}
