@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"lockstep.dev/pkg/dataset"
+	"lockstep.dev/pkg/pg"
 	"lockstep.dev/pkg/pgtest"
 )
 
@@ -90,13 +91,13 @@ func TestReadDoesNotSort(t *testing.T) {
 			t.Errorf("a part is not found by its index:\n%s", text)
 		}
 	}
-	if err := set(t.Context(), p.tx, heapSettings); err != nil {
+	if err := set(t.Context(), p.tx, pg.HeapSettings); err != nil {
 		t.Fatal(err)
 	}
-	if text := explain(s.sql.heap.slice, int64(7), "f", place(0), place(100)); !strings.Contains(text, "Tid Range Scan") {
+	if text := explain(s.sql.heap.slice, int64(7), "f", pg.HeapPlace(0), pg.HeapPlace(100)); !strings.Contains(text, "Tid Range Scan") {
 		t.Errorf("pages are not read by their numbers:\n%s", text)
 	}
-	if text := explain(s.sql.heap.last, int64(7), "f", place(100)); !strings.Contains(text, "Tid Range Scan") {
+	if text := explain(s.sql.heap.last, int64(7), "f", pg.HeapPlace(100)); !strings.Contains(text, "Tid Range Scan") {
 		t.Errorf("the last pages are not read by their numbers:\n%s", text)
 	}
 }

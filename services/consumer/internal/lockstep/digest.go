@@ -24,6 +24,9 @@ type Digest struct {
 	// Every makes every range a part, as if none were equal: then each row of both
 	// sides is compared.
 	Every bool
+	// Sound, where it is set, is of the rows whose content was hashed and has the
+	// stored hash. A range with other rows than those is no part: it is in Doubted.
+	Sound *Sums
 
 	index    *Index
 	at, end  int // the range being filled, the end of the round
@@ -32,11 +35,14 @@ type Digest struct {
 	rows     []evidence.Row // of range at, while they are at most bound
 	inRange  int            // rows seen in range at
 	unhashed bool           // range at has a row without a hash
+	sum      sum            // of range at, where Sound wants to know
 	span     Range
 	last     string
 	started  bool
-	scanned  int64
+	added    int64 // rows of the round so far
+	scanned  int64 // those of ranges that are not doubted
 	parts    []Part
+	doubted  [][2]int
 }
 
 // NewDigest starts the digest of the ranges [from, to) of an index.
@@ -51,9 +57,12 @@ func NewDigest(x *Index, from, to int) *Digest {
 func (d *Digest) Reset(from, to int) {
 	d.at, d.end = from, to
 	d.span = d.index.Span(from, to)
-	d.last, d.started, d.scanned, d.parts = "", false, 0, nil
+	d.last, d.started, d.added, d.scanned, d.parts, d.doubted = "", false, 0, 0, nil, nil
 	d.clearRange()
 }
+
+// Span is the range of the round's local rows.
+func (d *Digest) Span() Range { return d.span }
 
 // Add takes the next local rows in key order, in pieces of any size. ErrOrder:
 // a key does not ascend or is not of the round. The rows are copied.
@@ -61,14 +70,14 @@ func (d *Digest) Add(rows []evidence.Row) error {
 	for i := range rows {
 		row := &rows[i]
 		if (d.started && row.Key <= d.last) || !d.span.Contains(row.Key) {
-			return fmt.Errorf("%w: local row %d of the round", ErrOrder, d.scanned)
+			return fmt.Errorf("%w: local row %d of the round", ErrOrder, d.added)
 		}
 		for d.at < d.index.Pages() && row.Key > d.index.entries[d.at].LastKey {
 			d.closeRange()
 		}
 		d.addToRange(row)
 		d.last, d.started = row.Key, true
-		d.scanned++
+		d.added++
 	}
 	return nil
 }
@@ -76,8 +85,13 @@ func (d *Digest) Add(rows []evidence.Row) error {
 func (d *Digest) addToRange(row *evidence.Row) {
 	d.inRange++
 	// More rows than the page has can't give its root: no need to hash them.
-	if d.at < d.index.Pages() && d.inRange <= d.index.entries[d.at].Rows {
-		d.tree.Add(evidence.LeafHash(row))
+	inPage := d.at < d.index.Pages() && d.inRange <= d.index.entries[d.at].Rows
+	if inPage || d.Sound != nil {
+		leaf := evidence.LeafHash(row)
+		if inPage {
+			d.tree.Add(leaf)
+		}
+		d.sum.add(sumOf(leaf))
 	}
 	d.unhashed = d.unhashed || row.Hash.IsZero()
 	if d.inRange <= d.bound {
@@ -87,6 +101,15 @@ func (d *Digest) addToRange(row *evidence.Row) {
 
 // closeRange decides range at and goes on to the next.
 func (d *Digest) closeRange() {
+	defer func() {
+		d.at++
+		d.clearRange()
+	}()
+	if d.Sound != nil && d.sum != d.Sound.sums[d.at] {
+		d.doubt()
+		return
+	}
+	d.scanned += int64(d.inRange)
 	if d.Every || !d.rangeEqual() {
 		part := Part{Range: d.at, Overflow: d.inRange > d.bound}
 		if !part.Overflow {
@@ -94,13 +117,20 @@ func (d *Digest) closeRange() {
 		}
 		d.parts = append(d.parts, part)
 	}
-	d.at++
-	d.clearRange()
+}
+
+// doubt notes range at, with the one before it where that is doubted too.
+func (d *Digest) doubt() {
+	if n := len(d.doubted); n > 0 && d.doubted[n-1][1] == d.at {
+		d.doubted[n-1][1]++
+		return
+	}
+	d.doubted = append(d.doubted, [2]int{d.at, d.at + 1})
 }
 
 func (d *Digest) clearRange() {
 	d.tree.Reset()
-	d.rows, d.inRange, d.unhashed = d.rows[:0], 0, false
+	d.rows, d.inRange, d.unhashed, d.sum = d.rows[:0], 0, false, sum{}
 }
 
 // rangeEqual never calls a range with an unhashable row equal: the center marks
@@ -123,5 +153,9 @@ func (d *Digest) Close() []Part {
 	return d.parts
 }
 
-// Scanned is the number of local rows added.
+// Doubted gives, once Close was called, the ranges [from, to) whose rows are not
+// those that Sound is of, in order: their contents have to be hashed.
+func (d *Digest) Doubted() [][2]int { return d.doubted }
+
+// Scanned is the number of local rows added, without those of doubted ranges.
 func (d *Digest) Scanned() int64 { return d.scanned }

@@ -82,18 +82,26 @@ type walked struct {
 	found   []found
 	fetched []int
 	scanned int64
+	doubted []int
 }
 
 // walk does what a worker does: rounds of some ranges, local rows in pieces,
-// differing pages verified and merged, overflowed ranges read again.
-func walk(t *rapid.T, m *manifest, localRows []evidence.Row) walked {
+// differing pages verified and merged, overflowed and doubted ranges read again.
+// seen, where it is not nil, are the rows that were hashed before, in any order.
+func walk(t *rapid.T, m *manifest, localRows, seen []evidence.Row) walked {
 	x, err := m.build()
 	if err != nil {
 		t.Fatalf("index: %v", err)
 	}
 	size := rapid.IntRange(1, 5).Draw(t, "ranges a round")
 	piece := rapid.IntRange(1, 7).Draw(t, "rows a piece")
-	d := NewDigest(x, 0, 0)
+	d, again := NewDigest(x, 0, 0), NewDigest(x, 0, 0)
+	if seen != nil {
+		d.Sound = NewSums(x)
+		for rows := range slices.Chunk(seen, piece) {
+			d.Sound.Add(rows)
+		}
+	}
 	var out walked
 	for from := 0; from < x.Ranges(); from += size {
 		to := min(from+size, x.Ranges())
@@ -106,10 +114,23 @@ func walk(t *rapid.T, m *manifest, localRows []evidence.Row) walked {
 				t.Fatalf("%d rows are held of one range", len(d.rows))
 			}
 		}
-		for _, part := range d.Close() {
+		parts := d.Close()
+		out.scanned += d.Scanned()
+		for _, r := range d.Doubted() {
+			again.Reset(r[0], r[1])
+			if err := again.Add(within(localRows, again.Span())); err != nil {
+				t.Fatalf("digest: %v", err)
+			}
+			parts = append(parts, again.Close()...)
+			out.scanned += again.Scanned()
+			for i := r[0]; i < r[1]; i++ {
+				out.doubted = append(out.doubted, i)
+			}
+		}
+		slices.SortFunc(parts, func(a, b Part) int { return a.Range - b.Range })
+		for _, part := range parts {
 			out.merge(t, m, x, part, localRows)
 		}
-		out.scanned += d.Scanned()
 	}
 	return out
 }
@@ -143,7 +164,7 @@ func TestWalkFindsWhatTheMapsFind(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		centerRows, localRows := sidesGen(t)
 		m := freeze(1<<rapid.IntRange(0, 4).Draw(t, "page size"), centerRows)
-		got := walk(t, m, localRows)
+		got := walk(t, m, localRows, nil)
 		want := twin(centerRows, localRows)
 		if !slices.Equal(got.found, want) {
 			t.Fatalf("found %v\nwant  %v", got.found, want)
@@ -153,6 +174,57 @@ func TestWalkFindsWhatTheMapsFind(t *testing.T) {
 		}
 		if pages := differingPages(m, localRows, want); !slices.Equal(got.fetched, pages) {
 			t.Fatalf("fetched pages %v, differing are %v", got.fetched, pages)
+		}
+	})
+}
+
+// TestNothingIsVouchedForThatWasNotSeen: whatever was hashed, and in whatever
+// order, a range is believed only where its rows are those that were hashed, and
+// what is found is what a walk finds that hashes everything.
+func TestNothingIsVouchedForThatWasNotSeen(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		centerRows, localRows := sidesGen(t)
+		m := freeze(1<<rapid.IntRange(0, 4).Draw(t, "page size"), centerRows)
+		x, err := m.build()
+		if err != nil {
+			t.Fatalf("index: %v", err)
+		}
+		seen, differs := []evidence.Row{}, map[int]bool{}
+		rangeOf := func(k string) (r int) {
+			for !x.Range(r).Contains(k) {
+				r++
+			}
+			return r
+		}
+		for _, row := range localRows {
+			switch rapid.SampledFrom([]string{"once", "once", "once", "once", "once", "never", "twice", "older"}).Draw(t, "seen") {
+			case "once":
+				seen = append(seen, row)
+				continue
+			case "twice":
+				seen = append(seen, row, row)
+			case "older":
+				row.Revision--
+				seen = append(seen, row)
+			}
+			differs[rangeOf(row.Key)] = true
+		}
+		if rapid.Bool().Draw(t, "one is gone") {
+			gone := local(1_000_000, 1, 1)
+			seen, differs[rangeOf(gone.Key)] = append(seen, gone), true
+		}
+		lying := append([]evidence.Row{}, rapid.Permutation(seen).Draw(t, "as they lie")...)
+		got := walk(t, m, localRows, lying)
+		for r := range x.Ranges() {
+			if doubted := slices.Contains(got.doubted, r); doubted != differs[r] {
+				t.Fatalf("range %d: doubted %v, want %v", r, doubted, differs[r])
+			}
+		}
+		if want := twin(centerRows, localRows); !slices.Equal(got.found, want) {
+			t.Fatalf("found %v\nwant  %v", got.found, want)
+		}
+		if got.scanned != int64(len(localRows)) {
+			t.Fatalf("scanned %d of %d local rows", got.scanned, len(localRows))
 		}
 	})
 }
@@ -187,7 +259,7 @@ func TestWalkOfARecordStaysAtItsKey(t *testing.T) {
 		centerRows = slices.DeleteFunc(centerRows, func(r evidence.PageRow) bool { return !is(r.Key) })
 		m := freeze(128, centerRows)
 		m.shape.Record = record
-		got := walk(t, m, localRows)
+		got := walk(t, m, localRows, nil)
 		want := twin(centerRows, slices.DeleteFunc(slices.Clone(localRows), func(r evidence.Row) bool { return !is(r.Key) }))
 		if !slices.Equal(got.found, want) {
 			t.Fatalf("found %v\nwant  %v", got.found, want)

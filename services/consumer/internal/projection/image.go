@@ -59,12 +59,16 @@ func (p *Projection) Scan(ctx context.Context, c Chunk, take func([]evidence.Row
 // statement runs one bounded read of the image, and says how many rows it gave.
 func (p *Projection) statement(ctx context.Context, c Chunk, take func([]evidence.Row) error) (n int, err error) {
 	sql, args := p.imageSQL(c)
-	rows, err := p.images.Query(ctx, sql, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
+	return p.read(ctx, p.images, sql, args, &block{rows: make([]evidence.Row, 0, min(blockRows, c.Limit)), take: take})
+}
+
+// read hands the rows of a query on by way of a block, and says how many came.
+func (p *Projection) read(ctx context.Context, db querier, sql string, args []any, b *block) (n int, err error) {
+	rows, err := db.Query(ctx, sql, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
 	if err != nil {
 		return 0, fmt.Errorf("read the image: %w", err)
 	}
 	defer rows.Close()
-	b := block{rows: make([]evidence.Row, 0, min(blockRows, c.Limit)), take: take}
 	for rows.Next() {
 		if err := b.add(p, rows.RawValues()); err != nil {
 			return 0, fmt.Errorf("read row %d of the image: %w", n, err)
@@ -88,17 +92,26 @@ type block struct {
 	keys   []byte
 	ends   []int // of each row's key in keys
 	hasher canon.Hasher
-	take   func([]evidence.Row) error
+	// sound drops the rows whose content does not have the hash that is stored with it.
+	sound bool
+	take  func([]evidence.Row) error
 }
 
 // add decodes a row from its wire form: no value is boxed.
 func (b *block) add(p *Projection, raw [][]byte) (err error) {
+	var row evidence.Row
+	if err := imageRow(&row, raw, &b.hasher); err != nil {
+		return err
+	}
+	if b.sound && (row.Hash.IsZero() || row.Hash != storedHash(raw[2])) {
+		return nil
+	}
 	if b.keys, err = p.table.AppendKey(b.keys, raw[0]); err != nil {
 		return err
 	}
 	b.ends = append(b.ends, len(b.keys))
-	b.rows = append(b.rows, evidence.Row{})
-	return imageRow(&b.rows[len(b.rows)-1], raw, &b.hasher)
+	b.rows = append(b.rows, row)
+	return nil
 }
 
 // hand hands the rows on, if there are any.
@@ -153,12 +166,7 @@ func (p *Projection) imageSQL(c Chunk) (string, []any) {
 	t := p.table
 	args := []any{c.TenantID, c.CollectionID, c.Limit}
 	var sql strings.Builder
-	fmt.Fprintf(&sql, "SELECT t.%s, t.%s::int8, t.%s, t.%s", t.Key, t.Revision, t.ContentHash, t.Deleted)
-	if c.Content {
-		fmt.Fprintf(&sql, ", (%s)::text", p.content())
-	}
-	fmt.Fprintf(&sql, " FROM %s AS t WHERE t.%s = $1 AND t.%s = $2::%s AND t.%s IS NULL",
-		t.Ident, t.Tenant, t.Collection, t.CollectionType(), t.Retired)
+	sql.WriteString(p.liveSQL(c.Content))
 	bound := func(op string, key *string) {
 		if key != nil {
 			args = append(args, t.KeyArg(*key))
@@ -169,6 +177,17 @@ func (p *Projection) imageSQL(c Chunk) (string, []any) {
 	bound("<=", c.UpTo)
 	fmt.Fprintf(&sql, " ORDER BY %s LIMIT $3", t.KeyOrder)
 	return sql.String(), args
+}
+
+// liveSQL selects the live rows of a tenant ($1) and collection ($2).
+func (p *Projection) liveSQL(content bool) string {
+	t := p.table
+	text := ""
+	if content {
+		text = ", (" + p.content() + ")::text"
+	}
+	return fmt.Sprintf("SELECT t.%s, t.%s::int8, t.%s, t.%s%s FROM %s AS t WHERE t.%s = $1 AND t.%s = $2::%s AND t.%s IS NULL",
+		t.Key, t.Revision, t.ContentHash, t.Deleted, text, t.Ident, t.Tenant, t.Collection, t.CollectionType(), t.Retired)
 }
 
 // imageRow decodes what a row has beside its key.

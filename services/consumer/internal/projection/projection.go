@@ -3,7 +3,8 @@
 //
 // It promises:
 //   - it reads the local image (the live rows of one tenant and collection) in
-//     key order, from the covering index alone where the host keeps one;
+//     key order, from the covering index alone where the host keeps one, or, to
+//     hash all contents, as the table lies; each read is one short statement;
 //   - a write names in its own condition what the row must still be; a row that
 //     is otherwise, or that a host transaction has locked, is left alone and is
 //     absent from the returned keys;
@@ -11,7 +12,7 @@
 //     other column of the host.
 //
 // It never waits long for a host transaction, never decides what a difference
-// means, and opens no transaction of its own: writes run in the caller's.
+// means, and writes in its caller's transactions only.
 package projection
 
 import (

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"lockstep.dev/pkg/evidence"
@@ -41,17 +42,19 @@ type task struct {
 	out      chan<- round
 }
 
-func newReader(j *job, x *lockstep.Index) *reader {
+// newReader starts to read from the checkpoint on. sound, where it is not nil,
+// is of the rows whose contents were hashed already.
+func newReader(j *job, x *lockstep.Index, sound *lockstep.Sums) *reader {
 	ctx, cancel := context.WithCancel(j.ctx)
 	r := &reader{order: make(chan chan round, roundsAhead), cancel: cancel}
 	tasks := make(chan task)
 	r.done.Go(func() { r.share(ctx, x, j.saved.NextPage, tasks) })
 	for range RangesAtOnce {
 		r.done.Go(func() {
-			d := lockstep.NewDigest(x, 0, 0)
-			d.Every = j.Set.RowWise
+			d, again := lockstep.NewDigest(x, 0, 0), lockstep.NewDigest(x, 0, 0)
+			d.Every, d.Sound = j.Set.RowWise, sound
 			for t := range tasks {
-				t.out <- j.read(ctx, x, d, t.from, t.to)
+				t.out <- j.read(ctx, x, d, again, t.from, t.to)
 			}
 		})
 	}
@@ -79,24 +82,40 @@ func (r *reader) share(ctx context.Context, x *lockstep.Index, from int, tasks c
 	}
 }
 
-// read reads one round of both sides.
-func (j *job) read(ctx context.Context, x *lockstep.Index, d *lockstep.Digest, from, to int) round {
+// read reads one round of both sides. What the rows that were hashed already do
+// not vouch for is hashed now, and digested by again.
+func (j *job) read(ctx context.Context, x *lockstep.Index, d, again *lockstep.Digest, from, to int) round {
 	r := round{from: from, to: to}
-	d.Reset(from, to)
-	r.err = j.Projection.Scan(ctx, j.chunk(x.Span(from, to)), func(rows []evidence.Row) error {
-		j.keeper.Tick()
-		return d.Add(rows)
-	})
+	r.err = j.digest(ctx, d, from, to, j.Set.VerifyContent && d.Sound == nil)
 	if r.err != nil {
 		return r
 	}
 	r.parts, r.scanned = d.Close(), d.Scanned()
+	for _, doubted := range d.Doubted() {
+		if r.err = j.digest(ctx, again, doubted[0], doubted[1], true); r.err != nil {
+			return r
+		}
+		r.parts = append(r.parts, again.Close()...)
+		r.scanned += again.Scanned()
+	}
+	slices.SortFunc(r.parts, func(a, b lockstep.Part) int { return a.Range - b.Range })
 	if j.Set.RowWise {
 		r.pages, r.err = j.rows(ctx, x, from, to)
 	} else {
 		r.pages, r.err = j.pages(ctx, x, r.parts)
 	}
 	return r
+}
+
+// digest reads the local rows of the ranges [from, to).
+func (j *job) digest(ctx context.Context, d *lockstep.Digest, from, to int, content bool) error {
+	d.Reset(from, to)
+	chunk := j.chunk(d.Span())
+	chunk.Content = content
+	return j.Projection.Scan(ctx, chunk, func(rows []evidence.Row) error {
+		j.keeper.Tick()
+		return d.Add(rows)
+	})
 }
 
 // next gives the rounds in order.

@@ -53,10 +53,10 @@ type preparer struct {
 	held, asked int
 }
 
-func newPreparer(j *job, x *lockstep.Index) *preparer {
+func newPreparer(j *job, x *lockstep.Index, sound *lockstep.Sums) *preparer {
 	p := &preparer{job: j, x: x, out: make(chan piece), at: j.saved}
 	p.ctx, p.cancel = context.WithCancel(j.ctx)
-	p.rounds = newReader(j, x)
+	p.rounds = newReader(j, x, sound)
 	p.done.Go(func() {
 		if err := p.run(); err != nil {
 			p.hand(piece{err: err})
@@ -173,10 +173,14 @@ func (j *job) scan(x *lockstep.Index) error {
 	if j.saved.NextPage > x.Ranges() {
 		return &hopelessError{fault.ManifestIncomplete, fmt.Errorf("the checkpoint is at page %d of %d", j.saved.NextPage, x.Ranges())}
 	}
-	ahead := newPreparer(j, x)
-	defer ahead.stop()
 	due := time.NewTicker(min(j.Set.Lease/6, j.Set.ScanInterval))
 	defer due.Stop()
+	sound, err := j.hash(x, due.C)
+	if err != nil {
+		return err
+	}
+	ahead := newPreparer(j, x, sound)
+	defer ahead.stop()
 	stored := false // a checkpoint, and nothing took effect since
 	for !j.saved.LocalComplete {
 		select {

@@ -45,6 +45,9 @@ type Settings struct {
 	StallLimit    time.Duration
 	Retention     time.Duration // 0 keeps everything
 	VerifyContent bool
+	// HeapRows is how many rows a task has at least whose contents are hashed as the
+	// table lies; 0 is a number at which that pays.
+	HeapRows int64
 	// RowWise compares every row of both sides, without the digests of pages.
 	RowWise bool
 }
@@ -81,6 +84,9 @@ type Worker struct {
 	Withheld func(fault.Reason)
 	// Guard says when the host's database has enough to do; nil never does.
 	Guard *load.Guard
+
+	// hashed, if set, is called once contents were hashed and before they are scanned.
+	hashed func()
 
 	kick chan struct{}
 	// guarded: the guard's last word was that the database is busy.
