@@ -38,6 +38,7 @@ func (j *job) hash(x *lockstep.Index, due <-chan time.Time) (*lockstep.Sums, err
 	if err != nil || slices == nil {
 		return nil, err
 	}
+	j.Log.Info("contents are hashed as the table lies", zap.String("task", j.row.ID()), zap.Int("statements", len(slices)))
 	sums, began := lockstep.NewSums(x), j.Now()
 	tasks := make(chan slice)
 	group, ctx := errgroup.WithContext(j.ctx)
@@ -52,8 +53,7 @@ func (j *job) hash(x *lockstep.Index, due <-chan time.Time) (*lockstep.Sums, err
 	if err != nil {
 		return nil, unproven(err)
 	}
-	j.Log.Info("contents were hashed as the table lies", zap.String("task", j.row.ID()),
-		zap.Int("statements", len(slices)), zap.Duration("took", j.Now().Sub(began)))
+	j.Log.Info("contents are hashed", zap.String("task", j.row.ID()), zap.Duration("took", j.Now().Sub(began)))
 	if j.hashed != nil {
 		j.hashed()
 	}
