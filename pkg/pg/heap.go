@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -21,11 +22,15 @@ var HeapSettings = []string{
 
 // Heap says how a table lies.
 type Heap struct {
-	// Pages that it has; 0 where it has none of its own, as a view, or is stored in
-	// a way that may not find rows by their places.
+	// Pages that it has; 0 where its rows can't be read by their places: it is a view
+	// or partitioned, tables inherit from it, it is stored in another way than in a
+	// heap, or the role may read some of its columns only.
 	Pages int64
 	// Rows that the last ANALYZE saw in it; below 0 where there was none.
 	Rows float64
+	// File changes where all rows are replaced at once: by a TRUNCATE, or by what
+	// writes the table anew.
+	File uint32
 }
 
 // Queryer is a pool, a connection or a transaction.
@@ -35,8 +40,9 @@ type Queryer interface {
 
 // ReadHeap looks at the table of a quoted name.
 func ReadHeap(ctx context.Context, db Queryer, ident string) (h Heap, err error) {
-	err = db.QueryRow(ctx, `SELECT CASE WHEN c.relkind IN ('r', 'm') AND a.amname = 'heap' THEN pg_relation_size(c.oid) / current_setting('block_size')::int8 ELSE 0 END, c.reltuples::float8
-		FROM pg_class AS c LEFT JOIN pg_am AS a ON a.oid = c.relam WHERE c.oid = $1::text::regclass`, ident).Scan(&h.Pages, &h.Rows)
+	err = db.QueryRow(ctx, `SELECT CASE WHEN c.relkind IN ('r', 'm') AND a.amname = 'heap' AND NOT c.relhassubclass AND has_table_privilege(c.oid, 'SELECT')
+			THEN pg_relation_size(c.oid) / current_setting('block_size')::int8 ELSE 0 END, c.reltuples::float8, coalesce(pg_relation_filenode(c.oid), 0)
+		FROM pg_class AS c LEFT JOIN pg_am AS a ON a.oid = c.relam WHERE c.oid = $1::text::regclass`, ident).Scan(&h.Pages, &h.Rows, &h.File)
 	if err != nil {
 		return Heap{}, fmt.Errorf("look at the size of %s: %w", ident, err)
 	}
@@ -49,7 +55,9 @@ func (h Heap) Cheapest(rows int64) bool {
 	return h.Pages > 0 && h.Rows >= 0 && rows >= h.Pages && float64(rows)*leastShare >= h.Rows
 }
 
-// HeapPlace is before the first row of a page.
+// HeapPlace is before the first row of a page, or of the largest number that one
+// may have.
 func HeapPlace(page int64) pgtype.TID {
-	return pgtype.TID{BlockNumber: uint32(page), Valid: true} //nolint:gosec // a table has fewer pages than 2^32
+	const largest = math.MaxUint32 - 1
+	return pgtype.TID{BlockNumber: uint32(min(page, largest)), Valid: true} //nolint:gosec // it fits
 }

@@ -217,9 +217,12 @@ func (w *World) Everything() string {
 }
 
 // Blocked returns when some session of the world's database waits for a lock.
-func (w *World) Blocked(ctx context.Context) {
+func (w *World) Blocked(ctx context.Context) { w.BlockedAll(ctx, 1) }
+
+// BlockedAll returns when so many do.
+func (w *World) BlockedAll(ctx context.Context, sessions int) {
 	w.T.Helper()
-	for w.Int(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
+	for w.Int(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) < sessions {
 		select {
 		case <-ctx.Done():
 			w.T.Fatal("nothing waits for a lock")

@@ -244,16 +244,12 @@ func (z *freezer) gather(ctx context.Context, reader *source.Reader, kept *spill
 		if from >= z.pages {
 			return t.finish()
 		}
-		to := from + z.slice
-		if to >= z.pages {
-			to = 0 // tables that inherit from this one may be longer
-		}
 		// A slice may have no row of the set.
 		z.pace.tick()
 		if err := z.pace.guard(ctx); err != nil {
 			return err
 		}
-		err := reader.ReadPages(ctx, from, to, func(r *source.Row) error {
+		err := reader.ReadPages(ctx, from, from+z.slice, func(r *source.Row) error {
 			if err := z.pace.row(ctx, rows, rows+paceRows); err != nil {
 				return err
 			}

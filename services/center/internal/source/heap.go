@@ -6,20 +6,10 @@ import (
 	"lockstep.dev/pkg/pg"
 )
 
-// heapStatements read the table as it lies.
-type heapStatements struct{ slice, last string }
-
-func buildHeap(in string, read func(where string) string) heapStatements {
-	return heapStatements{
-		slice: read(in + " AND t.ctid >= $3 AND t.ctid < $4"),
-		last:  read(in + " AND t.ctid >= $3"),
-	}
-}
-
 // HeapPages is the number of pages of the table, where the rows of the range,
 // of which there are rows, are so many of those in it that reading the whole
 // table as it lies is the cheapest way to them; 0 elsewhere, and where no
-// ANALYZE has seen the table yet.
+// ANALYZE has seen the table yet. Whatever the snapshot sees lies in those pages.
 func (p *Snapshot) HeapPages(ctx context.Context, rows int64) (pages int64, err error) {
 	h, err := pg.ReadHeap(ctx, p.tx, p.source.table.Ident)
 	if err != nil || !h.Cheapest(rows) {
@@ -29,14 +19,10 @@ func (p *Snapshot) HeapPages(ctx context.Context, rows int64) (pages int64, err 
 }
 
 // ReadPages is Read for the rows of the range that lie in the pages [from, to)
-// of the table; to 0 is its end. Rows come in the order in which they lie.
+// of the table. Rows come in the order in which they lie.
 func (r *Reader) ReadPages(ctx context.Context, from, to int64, fn func(*Row) error) error {
 	if err := r.use(ctx, pg.HeapSettings); err != nil {
 		return err
 	}
-	sql, args := r.source.sql.heap.last, []any{r.rng.TenantID, r.rng.CollectionID, pg.HeapPlace(from)}
-	if to != 0 {
-		sql, args = r.source.sql.heap.slice, append(args, pg.HeapPlace(to))
-	}
-	return r.stream(ctx, sql, args, fn)
+	return r.stream(ctx, r.source.sql.pages, []any{r.rng.TenantID, r.rng.CollectionID, pg.HeapPlace(from), pg.HeapPlace(to)}, fn)
 }

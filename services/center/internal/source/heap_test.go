@@ -28,11 +28,7 @@ func (w *world) pages(slice int64) (pages int64, keys []string) {
 	w.exec(`INSERT INTO item ("Key", tenant, shelf) SELECT md5('late' || n), 7, $1::text::uuid FROM generate_series(1, 500) AS n`, shelf)
 	reader := p.Reader()
 	for from := int64(0); from < pages; from += slice {
-		to := from + slice
-		if to >= pages {
-			to = 0
-		}
-		err := reader.ReadPages(w.Context(), from, to, func(r *source.Row) error {
+		err := reader.ReadPages(w.Context(), from, from+slice, func(r *source.Row) error {
 			keys = append(keys, protocol.FormatKey(r.Key))
 			return nil
 		})
@@ -84,7 +80,8 @@ func TestHeapPages(t *testing.T) {
 		"a fifth of it":                 {`INSERT INTO item SELECT md5(n::text), 8, '` + shelf + `' FROM generate_series(1, 4000) AS n; ANALYZE item`, false},
 		"less than a row a page": {`UPDATE item SET title = repeat(md5(random()::text), 60); UPDATE item SET title = repeat(md5(random()::text), 60);
 			ALTER TABLE item ALTER title SET STORAGE PLAIN; UPDATE item SET title = repeat('x', 5000); ANALYZE item`, false},
-		"a view": {`ALTER TABLE item RENAME TO hidden; CREATE VIEW item AS TABLE hidden`, false},
+		"others inherit from it": {`ANALYZE item; CREATE TABLE more () INHERITS (item)`, false},
+		"a view":                 {`ALTER TABLE item RENAME TO hidden; CREATE VIEW item AS TABLE hidden`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := setup(t)

@@ -46,6 +46,10 @@ func TestARoleOfSomeColumns(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close(t.Context())
+			w.exec(`ANALYZE item`)
+			if pages, err := p.HeapPages(t.Context(), 30); err != nil || pages != 0 {
+				t.Errorf("%d pages whose rows it may not ask for by their places, %v", pages, err)
+			}
 			w.exec(`TRUNCATE ` + truncated)
 			w.exec(`INSERT INTO item SELECT md5(n::text), 7, $1::text::uuid FROM generate_series(1, 30) AS n`, shelf)
 			if plan, err := p.Plan(t.Context(), 100, 50); fault.ReasonOf(err) != fault.Unavailable {

@@ -33,11 +33,10 @@ type Source struct {
 
 // statements are built once: the mapping does not change while the process runs.
 type statements struct {
-	count, countOne, identity, current, system string
-	lock                                       string // "" where the table can't be locked
-	replaced                                   string
-	ranges                                     rangeStatements
-	heap                                       heapStatements
+	count, countOne, pages, identity, current, system string
+	lock                                              string // "" where the table can't be locked
+	replaced                                          string
+	ranges                                            rangeStatements
 }
 
 // Range is what a task is about: a collection of a tenant, or one record of it.
@@ -100,7 +99,7 @@ func build(t *dataset.Table) statements {
 	read := reading(t, numbers)
 	return statements{
 		ranges: buildRanges(t, in, one, read),
-		heap:   buildHeap(in, read),
+		pages:  read(in + " AND t.ctid >= $3 AND t.ctid < $4"),
 		count:  count(in, "$3"), countOne: count(one, "$4"),
 		current:  buildCurrent(t, numbers),
 		identity: "SELECT transaction_timestamp(), pg_is_in_recovery()",

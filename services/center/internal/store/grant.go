@@ -82,10 +82,13 @@ func (t *Tx) ShareGrant(ctx context.Context, sc Scope) (Grant, error) {
 	// Removing a tenant raises its grants' epochs, so this one row is enough to
 	// hold. But it takes a statement of its own: one that had to wait for a row
 	// sees everything else, as whether the tenant is served, as it was before.
-	_, err := t.tx.Exec(ctx, `SELECT FROM lockstep.consumer_grant WHERE consumer = $1 AND tenant_id = $2 AND collection_id = $3 FOR SHARE`,
+	tag, err := t.tx.Exec(ctx, `SELECT FROM lockstep.consumer_grant WHERE consumer = $1 AND tenant_id = $2 AND collection_id = $3 FOR SHARE`,
 		sc.Consumer, sc.TenantID, sc.CollectionID)
 	if err != nil {
 		return Grant{}, fmt.Errorf("hold the grant of %s: %w", sc, err)
+	}
+	if tag.RowsAffected() == 0 {
+		return Grant{Scope: sc}, nil // one that is made now is not held
 	}
 	return readGrant(ctx, t.tx, sc, "")
 }

@@ -77,16 +77,22 @@ func TestRemovedMeanwhile(t *testing.T) {
 			if c.prepare != nil {
 				id = c.prepare(w)
 			}
-			tx, err := w.Connect().Begin(ctx)
+			// The removal's last statement waits, and so its commit.
+			hold, err := w.Connect().Begin(ctx)
 			w.Must(err)
-			_, err = tx.Exec(ctx, `DELETE FROM lockstep.consumer_tenant`)
+			_, err = hold.Exec(ctx, `LOCK TABLE lockstep.audit IN SHARE MODE`)
 			w.Must(err)
-			_, err = tx.Exec(ctx, `UPDATE lockstep.consumer_grant SET grant_epoch = grant_epoch + 1`)
-			w.Must(err)
+			removed := make(chan error, 1)
+			go func() {
+				_, err := w.Store.RemoveTenant(ctx, centertest.Consumer, centertest.Tenant, "operator/eva")
+				removed <- err
+			}()
+			w.BlockedAll(ctx, 1)
 			done := make(chan error, 1)
 			go func() { done <- c.do(ctx, w, id) }()
-			w.Blocked(ctx)
-			w.Must(tx.Commit(ctx))
+			w.BlockedAll(ctx, 2)
+			w.Must(hold.Commit(ctx))
+			w.Must(<-removed)
 			if err := <-done; fault.ReasonOf(err) != c.code || c.code == fault.None && err != nil {
 				t.Errorf("it answered %v, want %q", err, c.code)
 			}

@@ -24,8 +24,8 @@ type Digest struct {
 	// Every makes every range a part, as if none were equal: then each row of both
 	// sides is compared.
 	Every bool
-	// Sound, where it is set, is of the rows whose content was hashed and has the
-	// stored hash. A range with other rows than those is no part: it is in Doubted.
+	// Sound, where it is set, is of the rows whose contents were hashed. A range for
+	// which it does not vouch is no part: it is in Doubted.
 	Sound *Sums
 
 	index    *Index
@@ -105,7 +105,7 @@ func (d *Digest) closeRange() {
 		d.at++
 		d.clearRange()
 	}()
-	if d.Sound != nil && d.sum != d.Sound.sums[d.at] {
+	if d.Sound != nil && !d.Sound.vouches(d.at, d.sum) {
 		d.doubt()
 		return
 	}

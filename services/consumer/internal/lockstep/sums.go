@@ -10,22 +10,30 @@ import (
 )
 
 // Sums notes which rows were seen in each range of an index, in whatever order
-// they come: the sum of their leaf hashes. Two sets of rows of a range have one
-// sum only if they are the same set. A row that was seen twice, or as it was before
-// a write, makes another sum.
+// they come: the sum of their leaf hashes. Other rows make another sum, as does a
+// row that is seen twice, or as it was before a write of its hash or revision. A
+// row without a hash, for its content does not have it, spoils its range.
 //
-// It takes 24 bytes a range. Add is safe for concurrent use.
+// It is made against accidents: rows can be chosen so that their sums are equal.
+// But a row counts only by the hash that its content has, and the rows compared
+// with them must have the center's.
+//
+// It takes 24 bytes and a bit a range. Add is safe for concurrent use.
 type Sums struct {
 	index *Index
 	heads []uint64 // the first bytes of each page's last key
 
-	mu   sync.Mutex
-	sums []sum // of each range, the tail's is the last
+	mu      sync.Mutex
+	sums    []sum // of each range, the tail's is the last
+	spoiled []bool
+	rows    int64
+	unsound int64
 }
 
 // NewSums starts with no row.
 func NewSums(x *Index) *Sums {
-	s := &Sums{index: x, heads: make([]uint64, len(x.entries)), sums: make([]sum, len(x.entries)+1)}
+	ranges := len(x.entries) + 1
+	s := &Sums{index: x, heads: make([]uint64, len(x.entries)), sums: make([]sum, ranges), spoiled: make([]bool, ranges)}
 	for i := range x.entries {
 		s.heads[i] = head(x.entries[i].LastKey)
 	}
@@ -42,17 +50,34 @@ func (s *Sums) Add(rows []evidence.Row) {
 	defer s.mu.Unlock()
 	for i, r := range ranges {
 		s.sums[r].add(leaves[i])
+		if rows[i].Hash.IsZero() {
+			s.spoiled[r] = true
+			s.unsound++
+		}
 	}
+	s.rows += int64(len(rows))
 }
 
-// rangeOf finds the range of a raw key. The heads lie side by side, the keys don't.
+// Count gives the rows seen so far, and those of them without a hash.
+func (s *Sums) Count() (rows, unsound int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rows, s.unsound
+}
+
+// vouches says whether the rows seen in a range are those of a sum, and all sound.
+func (s *Sums) vouches(r int, of sum) bool { return !s.spoiled[r] && s.sums[r] == of }
+
+// rangeOf finds the range of a raw key. The heads lie side by side, which the
+// keys do not; those are looked at among equal heads only.
 func (s *Sums) rangeOf(key string) int {
 	h := head(key)
-	i := sort.Search(len(s.heads), func(i int) bool { return s.heads[i] >= h })
-	for i < len(s.heads) && s.heads[i] == h && key > s.index.entries[i].LastKey {
-		i++
+	from := sort.Search(len(s.heads), func(i int) bool { return s.heads[i] >= h })
+	if from == len(s.heads) || s.heads[from] > h {
+		return from
 	}
-	return i
+	same := sort.Search(len(s.heads)-from, func(i int) bool { return s.heads[from+i] > h })
+	return from + sort.Search(same, func(i int) bool { return s.index.entries[from+i].LastKey >= key })
 }
 
 // head orders keys by their first bytes.
@@ -62,7 +87,7 @@ func head(key string) uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// sum adds up leaf hashes, which no accident makes cancel each other.
+// sum adds up leaf hashes.
 type sum struct{ low, high uint64 }
 
 func sumOf(leaf evidence.Node) sum {

@@ -92,9 +92,10 @@ type block struct {
 	keys   []byte
 	ends   []int // of each row's key in keys
 	hasher canon.Hasher
-	// sound drops the rows whose content does not have the hash that is stored with it.
-	sound bool
-	take  func([]evidence.Row) error
+	// confirm makes the hash of a row all zeros where its content does not have the
+	// one that is stored with it.
+	confirm bool
+	take    func([]evidence.Row) error
 }
 
 // add decodes a row from its wire form: no value is boxed.
@@ -103,8 +104,8 @@ func (b *block) add(p *Projection, raw [][]byte) (err error) {
 	if err := imageRow(&row, raw, &b.hasher); err != nil {
 		return err
 	}
-	if b.sound && (row.Hash.IsZero() || row.Hash != storedHash(raw[2])) {
-		return nil
+	if b.confirm && row.Hash != storedHash(raw[2]) {
+		row.Hash = canon.Hash{}
 	}
 	if b.keys, err = p.table.AppendKey(b.keys, raw[0]); err != nil {
 		return err

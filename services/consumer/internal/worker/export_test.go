@@ -1,4 +1,6 @@
 package worker
 
-// OnHashed has f called once contents were hashed and before they are scanned.
-func (w *Worker) OnHashed(f func()) { w.hashed = f }
+// OnPages has f called before pages of the table are read from one on, and
+// OnHashed once contents were hashed as it lies, before they are scanned.
+func (w *Worker) OnPages(f func(from int64)) { w.onPages = f }
+func (w *Worker) OnHashed(f func())          { w.onHashed = f }

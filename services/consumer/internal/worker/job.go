@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -44,6 +45,8 @@ type job struct {
 	told    time.Time
 	waits   fault.Reason // told with it
 	rounds  int          // since the center was told
+	// rehashed rows: their contents were hashed as the table lies, and again in the scan.
+	rehashed atomic.Int64
 }
 
 func newJob(w *Worker, ctx context.Context, c claim.Claim, row *store.Work) *job {

@@ -17,9 +17,9 @@ import (
 )
 
 // guarded gives a consumer a guard that looks at a table, and what to set it with.
-func guarded(t *testing.T) (w *world, busy func(bool)) {
+func guarded(t *testing.T, changes ...change) (w *world, busy func(bool)) {
 	t.Helper()
-	w = setup(t)
+	w = setup(t, changes...)
 	w.exec(`CREATE TABLE busy AS SELECT false AS state`)
 	guard, err := load.Open(t.Context(), w.pool, load.Config{Query: `SELECT state FROM busy`, Interval: 100 * time.Millisecond})
 	if err != nil {

@@ -42,19 +42,19 @@ type task struct {
 	out      chan<- round
 }
 
-// newReader starts to read from the checkpoint on. sound, where it is not nil,
-// is of the rows whose contents were hashed already.
-func newReader(j *job, x *lockstep.Index, sound *lockstep.Sums) *reader {
+// newReader starts to read from the checkpoint on. h, where it is not nil, is of
+// the rows whose contents were hashed already.
+func newReader(j *job, x *lockstep.Index, h *hashed) *reader {
 	ctx, cancel := context.WithCancel(j.ctx)
 	r := &reader{order: make(chan chan round, roundsAhead), cancel: cancel}
 	tasks := make(chan task)
 	r.done.Go(func() { r.share(ctx, x, j.saved.NextPage, tasks) })
 	for range RangesAtOnce {
 		r.done.Go(func() {
-			d, again := lockstep.NewDigest(x, 0, 0), lockstep.NewDigest(x, 0, 0)
-			d.Every, d.Sound = j.Set.RowWise, sound
+			v := view{job: j, x: x, d: lockstep.NewDigest(x, 0, 0), again: lockstep.NewDigest(x, 0, 0), hashed: h}
+			v.d.Every = j.Set.RowWise
 			for t := range tasks {
-				t.out <- j.read(ctx, x, d, again, t.from, t.to)
+				t.out <- v.read(ctx, t.from, t.to)
 			}
 		})
 	}
@@ -82,38 +82,69 @@ func (r *reader) share(ctx context.Context, x *lockstep.Index, from int, tasks c
 	}
 }
 
-// read reads one round of both sides. What the rows that were hashed already do
-// not vouch for is hashed now, and digested by again.
-func (j *job) read(ctx context.Context, x *lockstep.Index, d, again *lockstep.Digest, from, to int) round {
+// view is one reader's.
+type view struct {
+	*job
+	x        *lockstep.Index
+	d, again *lockstep.Digest
+	hashed   *hashed // nil where contents were not hashed before
+}
+
+// read reads one round of both sides.
+func (v *view) read(ctx context.Context, from, to int) round {
 	r := round{from: from, to: to}
-	r.err = j.digest(ctx, d, from, to, j.Set.VerifyContent && d.Sound == nil)
-	if r.err != nil {
+	if r.err = v.local(ctx, &r); r.err != nil {
 		return r
 	}
-	r.parts, r.scanned = d.Close(), d.Scanned()
-	for _, doubted := range d.Doubted() {
-		if r.err = j.digest(ctx, again, doubted[0], doubted[1], true); r.err != nil {
-			return r
-		}
-		r.parts = append(r.parts, again.Close()...)
-		r.scanned += again.Scanned()
-	}
-	slices.SortFunc(r.parts, func(a, b lockstep.Part) int { return a.Range - b.Range })
-	if j.Set.RowWise {
-		r.pages, r.err = j.rows(ctx, x, from, to)
+	if v.Set.RowWise {
+		r.pages, r.err = v.rows(ctx, v.x, from, to)
 	} else {
-		r.pages, r.err = j.pages(ctx, x, r.parts)
+		r.pages, r.err = v.pages(ctx, v.x, r.parts)
 	}
 	return r
 }
 
+// local reads a round's local rows, and hashes the contents of those for which
+// nothing vouches that was hashed before.
+func (v *view) local(ctx context.Context, r *round) error {
+	v.d.Sound = nil
+	if v.hashed != nil {
+		v.d.Sound = v.hashed.sums
+	}
+	if err := v.digest(ctx, v.d, r.from, r.to, v.Set.VerifyContent && v.hashed == nil); err != nil {
+		return err
+	}
+	r.parts, r.scanned = v.d.Close(), v.d.Scanned()
+	if v.hashed == nil {
+		return nil
+	}
+	stale, err := v.hashed.stale(ctx, v.Projection)
+	if err != nil {
+		return err
+	}
+	if stale {
+		v.hashed = nil
+		return v.local(ctx, r)
+	}
+	for _, doubted := range v.d.Doubted() {
+		if err := v.digest(ctx, v.again, doubted[0], doubted[1], true); err != nil {
+			return err
+		}
+		r.parts = append(r.parts, v.again.Close()...)
+		r.scanned += v.again.Scanned()
+		v.rehashed.Add(v.again.Scanned())
+	}
+	slices.SortFunc(r.parts, func(a, b lockstep.Part) int { return a.Range - b.Range })
+	return nil
+}
+
 // digest reads the local rows of the ranges [from, to).
-func (j *job) digest(ctx context.Context, d *lockstep.Digest, from, to int, content bool) error {
+func (v *view) digest(ctx context.Context, d *lockstep.Digest, from, to int, content bool) error {
 	d.Reset(from, to)
-	chunk := j.chunk(d.Span())
+	chunk := v.chunk(d.Span())
 	chunk.Content = content
-	return j.Projection.Scan(ctx, chunk, func(rows []evidence.Row) error {
-		j.keeper.Tick()
+	return v.Projection.Scan(ctx, chunk, func(rows []evidence.Row) error {
+		v.keeper.Tick()
 		return d.Add(rows)
 	})
 }

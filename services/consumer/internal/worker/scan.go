@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
 	"lockstep.dev/pkg/evidence"
 	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/protocol"
@@ -53,10 +55,10 @@ type preparer struct {
 	held, asked int
 }
 
-func newPreparer(j *job, x *lockstep.Index, sound *lockstep.Sums) *preparer {
+func newPreparer(j *job, x *lockstep.Index, h *hashed) *preparer {
 	p := &preparer{job: j, x: x, out: make(chan piece), at: j.saved}
 	p.ctx, p.cancel = context.WithCancel(j.ctx)
-	p.rounds = newReader(j, x, sound)
+	p.rounds = newReader(j, x, h)
 	p.done.Go(func() {
 		if err := p.run(); err != nil {
 			p.hand(piece{err: err})
@@ -175,11 +177,11 @@ func (j *job) scan(x *lockstep.Index) error {
 	}
 	due := time.NewTicker(min(j.Set.Lease/6, j.Set.ScanInterval))
 	defer due.Stop()
-	sound, err := j.hash(x, due.C)
+	h, err := j.hash(x, due.C)
 	if err != nil {
 		return err
 	}
-	ahead := newPreparer(j, x, sound)
+	ahead := newPreparer(j, x, h)
 	defer ahead.stop()
 	stored := false // a checkpoint, and nothing took effect since
 	for !j.saved.LocalComplete {
@@ -204,6 +206,9 @@ func (j *job) scan(x *lockstep.Index) error {
 		if err := j.tellIfDue(protocol.Scanning); err != nil {
 			return err
 		}
+	}
+	if h != nil {
+		j.Log.Info("contents that were hashed once more in the scan", zap.String("task", j.row.ID()), zap.Int64("rows", j.rehashed.Load()))
 	}
 	return nil
 }

@@ -48,6 +48,9 @@ type Settings struct {
 	// HeapRows is how many rows a task has at least whose contents are hashed as the
 	// table lies; 0 is a number at which that pays.
 	HeapRows int64
+	// HeapPages of the table are read by one statement then; 0 is as many as have the
+	// rows of a round.
+	HeapPages int64
 	// RowWise compares every row of both sides, without the digests of pages.
 	RowWise bool
 }
@@ -85,12 +88,16 @@ type Worker struct {
 	// Guard says when the host's database has enough to do; nil never does.
 	Guard *load.Guard
 
-	// hashed, if set, is called once contents were hashed and before they are scanned.
-	hashed func()
+	// onPages, if set, is called before pages of the table are read from one on, and
+	// onHashed once contents were hashed as it lies, before they are scanned.
+	onPages  func(int64)
+	onHashed func()
 
 	kick chan struct{}
 	// guarded: the guard's last word was that the database is busy.
 	guarded *atomic.Bool
+	// kept is what was hashed last: a row that is given back is not hashed again.
+	kept *atomic.Pointer[hashed]
 	// current is the task that is being worked.
 	current *atomic.Pointer[running]
 }
@@ -103,7 +110,8 @@ type running struct {
 
 // New makes a worker of its parts.
 func New(w Worker) *Worker {
-	w.kick, w.guarded, w.current = make(chan struct{}, 1), new(atomic.Bool), new(atomic.Pointer[running])
+	w.kick, w.guarded = make(chan struct{}, 1), new(atomic.Bool)
+	w.kept, w.current = new(atomic.Pointer[hashed]), new(atomic.Pointer[running])
 	return &w
 }
 
@@ -228,6 +236,9 @@ func (w *Worker) WorkOnce(ctx context.Context) (worked bool, err error) {
 	defer w.current.Store(nil)
 	err = j.work()
 	ended(err)
+	if row.State.Ended() || row.State == work.Reporting {
+		w.kept.Store(nil)
+	}
 	if errors.Is(err, claim.ErrFenced) || errors.Is(context.Cause(j.ctx), claim.ErrFenced) {
 		// Another worker owns it now; neither a failure nor a retry.
 		w.Log.Info("fenced", zap.Stringer("task", c))

@@ -183,8 +183,8 @@ func params(bytes int64) map[string]string {
 		"work_mem":       "256MB", "maintenance_work_mem": "512MB", // joins and index builds stay in memory
 		"max_wal_size": "16GB", "checkpoint_timeout": "1h", // no checkpoint in the middle
 		"wal_init_zero": "off", // a server that has run for a while writes into files that it has
-		"jit":   "off", // compiling costs more than these statements win
-		"fsync": "off", "full_page_writes": "off",
+		"jit":           "off", // compiling costs more than these statements win
+		"fsync":         "off", "full_page_writes": "off",
 	}
 }
 
