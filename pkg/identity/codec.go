@@ -31,6 +31,16 @@ func (c clientCodec) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
+// received holds messages while they are read. gRPC's own buffers come in no size
+// between 32 KB and 1 MB, which an answer about a hundred records would take.
+var received = mem.NewTieredBufferPool(32<<10, 64<<10, 128<<10, 256<<10, 512<<10, 1<<20)
+
+func (c clientCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	whole := data.MaterializeToBuffer(received)
+	defer whole.Free()
+	return c.CodecV2.Unmarshal(mem.BufferSlice{whole}, v)
+}
+
 // serialise makes the bytes of a request, once.
 func serialise(request any) (ready, error) {
 	buffers, err := protoCodec().Marshal(request)
