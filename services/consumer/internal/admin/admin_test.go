@@ -82,7 +82,7 @@ func (w *world) ledger() string {
 	}
 	entries[4].Class, entries[4].Outcome, entries[4].Code, entries[4].Local = protocol.Missing, protocol.Reported, "ROW_GONE", nil
 	if err := w.store.InEffect(w.t.Context(), c, row, store.RepairPoints, func(e *store.Effect) error {
-		return e.Note(w.t.Context(), entries)
+		return e.Note(entries)
 	}); err != nil {
 		w.t.Fatal(err)
 	}

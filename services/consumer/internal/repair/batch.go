@@ -29,7 +29,7 @@ func (a *Asked) Differences() int { return len(a.noted) + len(a.rows) }
 // differences: no key is in two batches of a scan. Where the center declines,
 // the piece says so too, and Ask ends with its error.
 func (r *Repairer) Ask(ctx context.Context, t *Task, diffs []lockstep.Difference, take func(*Asked) error) error {
-	rows, err := r.unfinished(ctx, t, diffs)
+	rows, marks, err := r.unfinished(ctx, t, diffs)
 	if err != nil || len(rows) == 0 {
 		return err
 	}
@@ -49,7 +49,7 @@ func (r *Repairer) Ask(ctx context.Context, t *Task, diffs []lockstep.Difference
 		return take(a)
 	}
 	allowed := 0
-	for ; len(wanted) > 0; a = new(Asked) {
+	for ; len(wanted) > 0; a, marks = new(Asked), nil {
 		if allowed == 0 {
 			if allowed, err = r.Limit.take(ctx, t, len(wanted)); err != nil {
 				return err
@@ -58,7 +58,7 @@ func (r *Repairer) Ask(ctx context.Context, t *Task, diffs []lockstep.Difference
 		n := min(allowed, len(wanted))
 		a.words = make(map[string]*word, n)
 		var rest []*row
-		if rest, a.err = r.askSome(ctx, t, wanted[:n:n], a.words); a.err != nil {
+		if rest, a.err = r.askSome(ctx, t, wanted[:n:n], marks, a.words); a.err != nil {
 			a.rows = wanted
 			return errors.Join(take(a), a.err)
 		}

@@ -261,14 +261,11 @@ func (r *Repairer) writeOnce(ctx context.Context, t *Task, batch []planned) (mis
 		if len(entries) != len(keys) {
 			return fmt.Errorf("repair: %d rows written, %d of them asked for", len(keys), len(entries))
 		}
-		if err := e.Note(ctx, entries); err != nil {
+		if err := e.Note(entries); err != nil {
 			return err
 		}
-		raised, err := e.RaiseHighWater(ctx, marks)
-		if err == nil && raised < len(marks) {
-			return store.ErrOvertaken
-		}
-		return err
+		e.RaiseHighWater(marks, true)
+		return nil
 	})
 	if errors.Is(err, store.ErrOvertaken) {
 		return batch, nil

@@ -129,7 +129,7 @@ func (r *Repairer) fetch(ctx context.Context, t *Task, rows []*row) (map[string]
 	words := make(map[string]*word, len(rows))
 	for len(rows) > 0 {
 		var err error
-		if rows, err = r.askSome(ctx, t, rows, words); err != nil {
+		if rows, err = r.askSome(ctx, t, rows, nil, words); err != nil {
 			return nil, err
 		}
 	}
@@ -137,17 +137,19 @@ func (r *Repairer) fetch(ctx context.Context, t *Task, rows []*row) (map[string]
 }
 
 // askSome asks about the first rows, in one call, adds the words and returns
-// the rows that are still without one.
-func (r *Repairer) askSome(ctx context.Context, t *Task, rows []*row, words map[string]*word) (rest []*row, err error) {
+// the rows that are still without one. marks are those of the rows, nil where
+// they have to be read.
+func (r *Repairer) askSome(ctx context.Context, t *Task, rows []*row, marks map[string]store.Mark, words map[string]*word) (rest []*row, err error) {
 	some, later := rows, []*row(nil)
 	if n := r.room(t); n < len(rows) {
 		some, later = rows[:n], rows[n:]
 	}
 	// Read before asking: whatever the center signs from here on must not be
 	// older than what it had stated by now.
-	marks, err := r.Store.HighWater(ctx, t.Work, keysOf(some))
-	if err != nil {
-		return nil, err
+	if marks == nil {
+		if marks, err = r.Store.HighWater(ctx, t.Work, keysOf(some)); err != nil {
+			return nil, err
+		}
 	}
 	asks := make(map[string]center.Ask, len(some))
 	for _, d := range some {

@@ -126,17 +126,17 @@ func (d *row) entry(outcome protocol.Outcome, code fault.Reason) store.Entry {
 }
 
 // unfinished drops the rows that hold what an earlier effect of this task
-// wrote: the manifest is older than they are.
-func (r *Repairer) unfinished(ctx context.Context, t *Task, diffs []lockstep.Difference) ([]*row, error) {
+// wrote: the manifest is older than they are. The marks of the others come along.
+func (r *Repairer) unfinished(ctx context.Context, t *Task, diffs []lockstep.Difference) ([]*row, map[string]store.Mark, error) {
 	keys := make([]string, len(diffs))
 	for i := range diffs {
 		keys[i] = diffs[i].Key()
 	}
 	known, err := r.Store.Known(ctx, t.Work, keys)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	rows := make([]*row, 0, len(diffs))
+	rows, marks := make([]*row, 0, len(diffs)), make(map[string]store.Mark, len(diffs))
 	for i := range diffs {
 		d := &row{key: keys[i], class: diffs[i].Class, local: diffs[i].Local}
 		if diffs[i].Center != nil {
@@ -146,8 +146,11 @@ func (r *Repairer) unfinished(ctx context.Context, t *Task, diffs []lockstep.Dif
 			continue
 		}
 		rows = append(rows, d)
+		if mark := known[d.key].Mark; mark != nil {
+			marks[d.key] = *mark
+		}
 	}
-	return rows, nil
+	return rows, marks, nil
 }
 
 // same compares two live rows of one key; nil is no row.
@@ -256,11 +259,11 @@ func (r *Repairer) recordOnce(ctx context.Context, t *Task, entries []store.Entr
 		if _, err := r.Projection.MarkConflict(ctx, e.Tx, t.scope(), conflicts); err != nil {
 			return err
 		}
-		if err := e.Note(ctx, entries); err != nil {
+		if err := e.Note(entries); err != nil {
 			return err
 		}
-		_, err := e.RaiseHighWater(ctx, marks)
-		return err
+		e.RaiseHighWater(marks, false)
+		return nil
 	})
 }
 

@@ -122,7 +122,7 @@ func (r *Repairer) retireOnce(ctx context.Context, t *Task, again bool) (fault.R
 func (r *Repairer) prove(ctx context.Context, t *Task, candidates []*row) (proved []planned, rolledBack bool, err error) {
 	for len(candidates) > 0 {
 		words := map[string]*word{}
-		rest, err := r.askSome(ctx, t, candidates, words)
+		rest, err := r.askSome(ctx, t, candidates, nil, words)
 		if err != nil {
 			return nil, false, err
 		}
@@ -343,14 +343,11 @@ func (r *Repairer) retirePiece(ctx context.Context, t *Task, e *store.Effect, pi
 			Key: w.row.key, CenterEpoch: w.word.centerEpoch(), Revision: w.row.local.Revision, Retired: true,
 		})
 	}
-	if err := e.Note(ctx, entries); err != nil {
+	if err := e.Note(entries); err != nil {
 		return 0, err
 	}
-	raised, err := e.RaiseHighWater(ctx, floors)
-	if err == nil && raised < len(floors) {
-		return 0, store.ErrOvertaken // a newer word about one of them: all are asked about again
-	}
-	return len(keys), err
+	e.RaiseHighWater(floors, true) // a newer word about one of them: all are asked about again
+	return len(keys), e.Flush(ctx)
 }
 
 // breaker is evaluated inside the retiring transaction, from durable figures

@@ -25,6 +25,8 @@ type Effect struct {
 	noted      bool
 	committed  []func()
 	told       Tally
+	// queued is sent in one go: with Flush, or with the check of the claim.
+	queued *pgx.Batch
 }
 
 // OnCommit runs f once the effect is committed. f must not fail and not wait;
@@ -53,9 +55,13 @@ func (s *Store) InEffect(ctx context.Context, c claim.Claim, w *Work, at Points,
 		if err := fn(e); err != nil {
 			return err
 		}
-		noted, committed = e.noted, e.committed
 		failpoint.Hit(at.Before)
-		return Site.Check(ctx, tx, c)
+		Site.QueueCheck(e.queued, c)
+		if err := e.Flush(ctx); err != nil {
+			return err
+		}
+		noted, committed = e.noted, e.committed
+		return nil
 	})
 	if errors.Is(err, pg.ErrUnknownCommit) && noted {
 		err = s.readBack(ctx, w, op, err)
@@ -71,7 +77,21 @@ func (s *Store) InEffect(ctx context.Context, c claim.Claim, w *Work, at Points,
 }
 
 func (s *Store) effect(tx pgx.Tx, op uuid.UUID, w *Work) *Effect {
-	return &Effect{Tx: tx, Op: op, task: w.TaskID, tenant: w.TenantID, collection: w.CollectionID, told: s.set.Tally}
+	return &Effect{Tx: tx, Op: op, task: w.TaskID, tenant: w.TenantID, collection: w.CollectionID, told: s.set.Tally, queued: &pgx.Batch{}}
+}
+
+// Flush writes what was queued by now. An effect need not: what is queued when it
+// ends is written with the check of the claim.
+func (e *Effect) Flush(ctx context.Context) error {
+	if e.queued.Len() == 0 {
+		return nil
+	}
+	queued := e.queued
+	e.queued = &pgx.Batch{}
+	if err := e.Tx.SendBatch(ctx, queued).Close(); err != nil {
+		return fmt.Errorf("write the ledger: %w", err)
+	}
+	return nil
 }
 
 // errTried rolls a trial back that went well.
@@ -82,7 +102,11 @@ var errTried = errors.New("it was only tried")
 // Nobody is told of anything.
 func (s *Store) InTrial(ctx context.Context, w *Work, fn func(*Effect) error) error {
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		if err := fn(s.effect(tx, s.newID(), w)); err != nil {
+		e := s.effect(tx, s.newID(), w)
+		if err := fn(e); err != nil {
+			return err
+		}
+		if err := e.Flush(ctx); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, `SET CONSTRAINTS ALL IMMEDIATE`); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"lockstep.dev/pkg/canon"
 	"lockstep.dev/pkg/evidence"
@@ -29,8 +30,8 @@ type Entry struct {
 	Evidence   []byte
 }
 
-// Note writes differences. The class first found stays; the rest is the latest.
-func (e *Effect) Note(ctx context.Context, entries []Entry) error {
+// Note queues the writing of differences. The class first found stays; the rest is the latest.
+func (e *Effect) Note(entries []Entry) error {
 	if len(entries) == 0 {
 		return nil
 	}
@@ -50,7 +51,7 @@ func (e *Effect) Note(ctx context.Context, entries []Entry) error {
 		local.set(i, d.Local)
 		wrote.set(i, d.Wrote)
 	}
-	written, err := e.Tx.Query(ctx, `INSERT INTO lockstep.outcome AS o
+	e.queued.Queue(`INSERT INTO lockstep.outcome AS o
 		(tenant_id, task_id, record_key, class, outcome, code, center_revision, center_hash, center_deleted,
 		 local_revision, local_hash, local_deleted, wrote_revision, wrote_hash, wrote_deleted, evidence_id, evidence, op_id)
 		SELECT $1, $2, d.*, $3 FROM unnest($4::bytea[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bytea[], $10::boolean[],
@@ -63,13 +64,7 @@ func (e *Effect) Note(ctx context.Context, entries []Entry) error {
 			evidence_id = EXCLUDED.evidence_id, evidence = EXCLUDED.evidence, op_id = EXCLUDED.op_id, updated_at = now(), reopened_at = NULL
 		RETURNING class, outcome, xmax = 0`,
 		e.tenant, e.task, e.Op, keys, classes, outcomes, codes, center.revisions, center.hashes, center.deleted,
-		local.revisions, local.hashes, local.deleted, wrote.revisions, wrote.hashes, wrote.deleted, ids, words)
-	if err == nil {
-		err = e.tally(written)
-	}
-	if err != nil {
-		return fmt.Errorf("note %d differences: %w", n, err)
-	}
+		local.revisions, local.hashes, local.deleted, wrote.revisions, wrote.hashes, wrote.deleted, ids, words).Query(e.tally)
 	e.noted = true
 	return nil
 }
@@ -94,12 +89,13 @@ func (t triples) set(i int, r *evidence.Row) {
 	}
 }
 
-// RaiseHighWater remembers the highest (center epoch, revision) that verified
-// documents stated, and says how many marks are now what was given. The others
-// are higher. A fresh word about a retired record replaces its floor.
-func (e *Effect) RaiseHighWater(ctx context.Context, marks []Mark) (raised int, err error) {
+// RaiseHighWater queues the remembering of the highest (center epoch, revision)
+// that verified documents stated. A fresh word about a retired record replaces
+// its floor. Where all have to be what was given now, one that is higher is
+// ErrOvertaken.
+func (e *Effect) RaiseHighWater(marks []Mark, all bool) {
 	if len(marks) == 0 {
-		return 0, nil
+		return
 	}
 	slices.SortFunc(marks, func(a, b Mark) int { return strings.Compare(a.Key, b.Key) })
 	n := len(marks)
@@ -107,7 +103,7 @@ func (e *Effect) RaiseHighWater(ctx context.Context, marks []Mark) (raised int, 
 	for i, m := range marks {
 		keys[i], epochs[i], revisions[i], retired[i] = []byte(m.Key), m.CenterEpoch, m.Revision, m.Retired
 	}
-	tag, err := e.Tx.Exec(ctx, `INSERT INTO lockstep.high_water AS h (tenant_id, collection_id, record_key, center_epoch, revision, retired)
+	e.queued.Queue(`INSERT INTO lockstep.high_water AS h (tenant_id, collection_id, record_key, center_epoch, revision, retired)
 		SELECT $1, $2, m.* FROM unnest($3::bytea[], $4::bigint[], $5::bigint[], $6::boolean[]) AS m
 		ON CONFLICT (tenant_id, collection_id, record_key) DO UPDATE SET
 			center_epoch = EXCLUDED.center_epoch, retired = EXCLUDED.retired,
@@ -116,11 +112,12 @@ func (e *Effect) RaiseHighWater(ctx context.Context, marks []Mark) (raised int, 
 				THEN GREATEST(h.revision, EXCLUDED.revision) ELSE EXCLUDED.revision END
 		WHERE EXCLUDED.center_epoch >= h.center_epoch AND
 			(h.retired OR EXCLUDED.retired OR (EXCLUDED.center_epoch, EXCLUDED.revision) >= (h.center_epoch, h.revision))`,
-		e.tenant, e.collection, keys, epochs, revisions, retired)
-	if err != nil {
-		return 0, fmt.Errorf("raise %d high-water marks: %w", n, err)
-	}
-	return int(tag.RowsAffected()), nil
+		e.tenant, e.collection, keys, epochs, revisions, retired).Exec(func(tag pgconn.CommandTag) error {
+		if all && tag.RowsAffected() < int64(n) {
+			return ErrOvertaken
+		}
+		return nil
+	})
 }
 
 // keyByKey plans a look at keys for the table as it is by then. A ledger is
@@ -137,11 +134,13 @@ type Mark struct {
 	Retired     bool
 }
 
+// markOf looks for the mark of k.key.
+const markOf = `LATERAL (SELECT record_key, center_epoch, revision, retired FROM lockstep.high_water
+	WHERE tenant_id = $1 AND collection_id = $2 AND record_key = k.key OFFSET 0) AS h`
+
 // HighWater reads the marks of keys; a key without one is not in the map.
 func (s *Store) HighWater(ctx context.Context, w *Work, keys []string) (map[string]Mark, error) {
-	rows, err := s.pool.Query(ctx, `SELECT h.* FROM unnest($3::bytea[]) AS k(key) CROSS JOIN LATERAL (
-			SELECT record_key, center_epoch, revision, retired FROM lockstep.high_water
-			WHERE tenant_id = $1 AND collection_id = $2 AND record_key = k.key OFFSET 0) AS h`,
+	rows, err := s.pool.Query(ctx, `SELECT h.* FROM unnest($3::bytea[]) AS k(key) CROSS JOIN `+markOf,
 		keyByKey, w.TenantID, w.CollectionID, rawKeys(keys))
 	if err != nil {
 		return nil, fmt.Errorf("read high-water marks: %w", err)
@@ -160,29 +159,40 @@ func (s *Store) HighWater(ctx context.Context, w *Work, keys []string) (map[stri
 	return out, nil
 }
 
-// Known is what the ledger already holds of a key.
+// Known is what the consumer already holds of a key.
 type Known struct {
+	// Class and Outcome of the task's ledger, "" for a key that is not in it.
 	Class   protocol.Class
 	Outcome protocol.Outcome
 	Wrote   *evidence.Row
+	Mark    *Mark // nil for none
 }
 
-// Known reads what the task's ledger holds of keys.
+// Known reads what the task's ledger holds of keys, and their marks. A key of
+// which nothing is held is not in the map.
 func (s *Store) Known(ctx context.Context, w *Work, keys []string) (map[string]Known, error) {
-	rows, err := s.pool.Query(ctx, `SELECT o.* FROM unnest($3::bytea[]) AS k(key) CROSS JOIN LATERAL (
-			SELECT record_key, class, outcome, wrote_revision, wrote_hash, wrote_deleted FROM lockstep.outcome
-			WHERE tenant_id = $1 AND task_id = $2 AND record_key = k.key OFFSET 0) AS o`,
-		keyByKey, w.TenantID, w.TaskID, rawKeys(keys))
+	rows, err := s.pool.Query(ctx, `SELECT k.key, coalesce(o.class, ''), coalesce(o.outcome, ''), o.wrote_revision, o.wrote_hash, o.wrote_deleted,
+			h.center_epoch, coalesce(h.revision, 0), coalesce(h.retired, false)
+		FROM unnest($3::bytea[]) AS k(key)
+		LEFT JOIN LATERAL (SELECT class, outcome, wrote_revision, wrote_hash, wrote_deleted FROM lockstep.outcome
+			WHERE tenant_id = $1 AND task_id = $4 AND record_key = k.key OFFSET 0) AS o ON true
+		LEFT JOIN `+markOf+` ON true
+		WHERE o.class IS NOT NULL OR h.center_epoch IS NOT NULL`,
+		keyByKey, w.TenantID, w.CollectionID, rawKeys(keys), w.TaskID)
 	if err != nil {
 		return nil, fmt.Errorf("read known differences: %w", err)
 	}
 	out := make(map[string]Known)
 	var key, hash []byte
 	var k Known
-	var revision *int64
+	var m Mark
+	var revision, epoch *int64
 	var deleted *bool
-	_, err = pgx.ForEachRow(rows, []any{&key, &k.Class, &k.Outcome, &revision, &hash, &deleted}, func() error {
-		k.Wrote = rowOf(key, revision, hash, deleted)
+	_, err = pgx.ForEachRow(rows, []any{&key, &k.Class, &k.Outcome, &revision, &hash, &deleted, &epoch, &m.Revision, &m.Retired}, func() error {
+		k.Wrote, k.Mark = rowOf(key, revision, hash, deleted), nil
+		if epoch != nil {
+			k.Mark = &Mark{Key: string(key), CenterEpoch: *epoch, Revision: m.Revision, Retired: m.Retired}
+		}
 		out[string(key)] = k
 		return nil
 	})

@@ -198,7 +198,7 @@ func (m *machine) effect(ctx context.Context, h held, n int) error {
 		return err
 	}
 	return m.store.InEffect(ctx, h.Claim, row, store.RepairPoints, func(e *store.Effect) error {
-		return e.Note(ctx, []store.Entry{entry(byte(n), protocol.Repaired)})
+		return e.Note([]store.Entry{entry(byte(n), protocol.Repaired)})
 	})
 }
 

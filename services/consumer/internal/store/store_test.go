@@ -136,7 +136,7 @@ func TestFenceWork(t *testing.T) {
 					return err
 				}
 				return w.store.InEffect(ctx, c, row, store.RepairPoints, func(e *store.Effect) error {
-					return e.Note(ctx, []store.Entry{entry(1, protocol.Repaired)})
+					return e.Note([]store.Entry{entry(1, protocol.Repaired)})
 				})
 			},
 		},
@@ -242,7 +242,7 @@ func TestAccept(t *testing.T) {
 		w.accept(in)
 		c, row := w.claim()
 		if err := w.store.InEffect(t.Context(), c, row, store.RepairPoints, func(e *store.Effect) error {
-			return e.Note(t.Context(), []store.Entry{entry(1, protocol.Reported), entry(2, protocol.Repaired), entry(3, protocol.Repaired)})
+			return e.Note([]store.Entry{entry(1, protocol.Reported), entry(2, protocol.Repaired), entry(3, protocol.Repaired)})
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -283,7 +283,7 @@ func TestANewerAttemptInAHalfDonePurge(t *testing.T) {
 	w.accept(in)
 	c, row := w.claim()
 	if err := w.store.InEffect(t.Context(), c, row, store.RepairPoints, func(e *store.Effect) error {
-		return e.Note(t.Context(), []store.Entry{entry(1, protocol.Reported), entry(2, protocol.Repaired), entry(3, protocol.Repaired)})
+		return e.Note([]store.Entry{entry(1, protocol.Reported), entry(2, protocol.Repaired), entry(3, protocol.Repaired)})
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +313,7 @@ func TestNoteKeepsTheFirstClass(t *testing.T) {
 	note := func(e store.Entry) {
 		t.Helper()
 		if err := w.store.InEffect(t.Context(), c, row, store.RepairPoints, func(f *store.Effect) error {
-			return f.Note(t.Context(), []store.Entry{e})
+			return f.Note([]store.Entry{e})
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -351,8 +351,8 @@ func TestHighWater(t *testing.T) {
 	} {
 		step.raise.Key, step.want.Key = key, key
 		if err := w.store.InEffect(t.Context(), c, row, store.RepairPoints, func(e *store.Effect) error {
-			_, err := e.RaiseHighWater(t.Context(), []store.Mark{step.raise})
-			return err
+			e.RaiseHighWater([]store.Mark{step.raise}, false)
+			return nil
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -360,7 +360,66 @@ func TestHighWater(t *testing.T) {
 		if err != nil || marks[key] != step.want {
 			t.Errorf("step %d: %+v, %v; want %+v", i, marks[key], err, step.want)
 		}
+		known, err := w.store.Known(t.Context(), row, []string{"another key 0000", key})
+		if k := known[key]; err != nil || len(known) != 1 || k.Mark == nil || *k.Mark != step.want || k.Wrote != nil || k.Outcome != "" {
+			t.Errorf("step %d: known is %+v, %v; want the mark %+v", i, known, err, step.want)
+		}
 	}
+}
+
+func TestWhatIsQueuedIsWrittenWholeOrNotAtAll(t *testing.T) {
+	w := setup(t)
+	w.accept(instruction())
+	c, row := w.claim()
+	key := entry(1, protocol.Repaired).Key
+	write := func(c claim.Claim, revision int64, flush bool) error {
+		return w.store.InEffect(t.Context(), c, row, store.RepairPoints, func(e *store.Effect) error {
+			if err := e.Note([]store.Entry{entry(1, protocol.Repaired)}); err != nil {
+				return err
+			}
+			e.RaiseHighWater([]store.Mark{{Key: key, CenterEpoch: 1, Revision: revision}}, true)
+			if flush {
+				return e.Flush(t.Context())
+			}
+			return nil
+		})
+	}
+	want := func(outcome protocol.Outcome, revision int64) {
+		t.Helper()
+		known, err := w.store.Known(t.Context(), row, []string{key})
+		k := known[key]
+		if err != nil || k.Outcome != outcome || k.Mark == nil || k.Mark.Revision != revision {
+			t.Errorf("known is %+v, %v; want %s at revision %d", k, err, outcome, revision)
+		}
+	}
+	w.exec(`INSERT INTO lockstep.high_water (tenant_id, collection_id, record_key, center_epoch, revision) VALUES ($1, $2, $3, 1, 5)`,
+		row.TenantID, row.CollectionID, []byte(key))
+	for _, flush := range []bool{false, true} {
+		if err := write(c, 4, flush); !errors.Is(err, store.ErrOvertaken) {
+			t.Errorf("below the mark: %v", err)
+		}
+		want("", 5)
+		if err := write(claim.Claim{ID: c.ID}, 6, flush); !errors.Is(err, claim.ErrFenced) {
+			t.Errorf("with another token: %v", err)
+		}
+		want("", 5)
+	}
+	if err := write(c, 6, true); err != nil {
+		t.Fatal(err)
+	}
+	want(protocol.Repaired, 6)
+	t.Run("a trial finds out, and writes nothing", func(t *testing.T) {
+		for revision, overtaken := range map[int64]bool{5: true, 7: false} {
+			err := w.store.InTrial(t.Context(), row, func(e *store.Effect) error {
+				e.RaiseHighWater([]store.Mark{{Key: key, CenterEpoch: 1, Revision: revision}}, true)
+				return nil
+			})
+			if errors.Is(err, store.ErrOvertaken) != overtaken || !overtaken && err != nil {
+				t.Errorf("revision %d: %v", revision, err)
+			}
+		}
+		want(protocol.Repaired, 6)
+	})
 }
 
 // lossy is a connection that loses the answer to the next COMMIT once armed.
@@ -409,7 +468,7 @@ func TestALostAnswerToCommitIsReadBack(t *testing.T) {
 	armed.Store(true)
 	err = st.InEffect(t.Context(), c, row, store.RepairPoints, func(e *store.Effect) error {
 		runs++
-		return e.Note(t.Context(), []store.Entry{entry(1, protocol.Repaired)})
+		return e.Note([]store.Entry{entry(1, protocol.Repaired)})
 	})
 	if err != nil || runs != 1 || armed.Load() {
 		t.Errorf("the effect ran %d times, armed %v: %v", runs, armed.Load(), err)
@@ -501,7 +560,7 @@ func TestLookingAtKeysReadsOnlyThem(t *testing.T) {
 		SELECT 7, 'form-1', decode(lpad(to_hex(i), 32, '0'), 'hex'), 1, 1 FROM generate_series(1, 5000) AS i`)
 	before := read()
 	look()
-	if n := read() - before; n != 4 {
-		t.Errorf("%d rows were read for two keys in two tables", n)
+	if n := read() - before; n != 6 {
+		t.Errorf("%d rows were read for two keys in two tables, one of them twice", n)
 	}
 }
