@@ -22,9 +22,9 @@ const (
 // above what eight million digits could move the point back by.
 const maxExponent = 1 << 27
 
-// number writes the number at pos: its digits without leading and trailing zeros, and the point
+// number reads the number at pos: its digits without leading and trailing zeros, and the point
 // where ECMAScript puts it. No digit is lost, however many there are.
-func (w *writer) number() error {
+func (w *writer) number() (span, error) {
 	start, s := w.pos, w.in
 	i := start
 	negative := s[i] == '-'
@@ -34,41 +34,40 @@ func (w *writer) number() error {
 	whole := digits(s[i:])
 	i += len(whole)
 	if len(whole) == 0 || (len(whole) > 1 && whole[0] == '0') {
-		return refuse(start, badNumber)
+		return span{}, refuse(start, badNumber)
 	}
 	plainEnd := i >= len(s) || (s[i] != '.' && s[i]|0x20 != 'e')
 	if plainEnd && len(whole) <= maxPlainPoint {
 		w.pos = i
 		if whole[0] == '0' {
-			negative = false
+			start = i - 1 // zero has no sign
 		}
-		w.sign(negative)
-		w.out = append(w.out, whole...)
-		return nil
+		return span{start: start, end: i}, nil
 	}
 	var fraction []byte
 	if i < len(s) && s[i] == '.' {
 		fraction = digits(s[i+1:])
 		i += 1 + len(fraction)
 		if len(fraction) == 0 {
-			return refuse(start, badNumber)
+			return span{}, refuse(start, badNumber)
 		}
 	}
 	if (i == len(s) || s[i]|0x20 != 'e') && len(whole) <= maxPlainPoint && asWritten(whole, fraction) {
 		w.pos = i
-		w.out = append(w.out, s[start:i]...)
-		return nil
+		return span{start: start, end: i}, nil
 	}
 	exponent := 0
 	if i < len(s) && s[i]|0x20 == 'e' {
 		n := 0
 		if exponent, n = readExponent(s[i+1:]); n == 0 {
-			return refuse(start, badNumber)
+			return span{}, refuse(start, badNumber)
 		}
 		i += 1 + n
 	}
 	w.pos = i
-	return w.decimal(start, negative, whole, fraction, exponent)
+	out := len(w.out)
+	err := w.decimal(start, negative, whole, fraction, exponent)
+	return w.written(out), err
 }
 
 // asWritten says whether a number without an exponent and with few digits before

@@ -8,102 +8,122 @@ import (
 	"unsafe"
 )
 
-// member is one member of an open object, already written. Offsets are into writer.out but for at.
+// member is one member of an open object, already read.
 type member struct {
-	head    uint64 // the name's first eight bytes: settles most comparisons
-	start   int    // of the name's opening quote
-	nameEnd int    // behind the name's closing quote
-	end     int    // behind the value
+	value   span
 	at      int    // of the name in the input, for the error
+	name    span   // with its quotes
+	head    uint64 // the name's first eight bytes: settles most comparisons
+	index   int    // among the members as they were read
 	escaped bool   // the name is written with escapes, whose bytes do not sort as what they mean
 }
 
 const memberSize = int(unsafe.Sizeof(member{}))
 
-func (w *writer) object(depth int) error {
+// object reads the object at pos, which is expected to have the shape s.
+func (w *writer) object(depth int, s *shape) (span, error) {
 	if depth > MaxDepth {
-		return refuse(w.pos, tooDeep)
+		return span{}, refuse(w.pos, tooDeep)
 	}
+	start, first := len(w.out), len(w.slots)
 	w.pos++
-	w.out = append(w.out, '{')
 	if w.space(); w.next('}') {
-		w.out = append(w.out, '}')
-		return nil
+		w.out = append(w.out, '{', '}')
+		return w.written(start), nil
 	}
-	first, inOrder := len(w.members), true
-	for {
-		at := len(w.members)
-		if err := w.member(depth); err != nil {
-			return err
-		}
-		if inOrder && at > first {
-			inOrder = w.compare(&w.members[at-1], &w.members[at]) < 0
-		}
-		more, err := w.more('}')
-		if err != nil {
-			return err
-		}
-		if !more {
-			break
-		}
-		w.out = append(w.out, ',')
+	more, err := w.follow(depth, s)
+	if err != nil {
+		return span{}, err
 	}
-	if !inOrder {
-		if err := w.reorder(w.members[first:]); err != nil {
-			return err
+	behind := len(w.out)
+	if more {
+		if behind, err = w.rest(depth, s, w.slots[first:]); err != nil {
+			return span{}, err
 		}
+	} else {
+		w.arranged(s, w.slots[first:])
 	}
-	w.members = w.members[:first]
-	w.out = append(w.out, '}')
-	return nil
+	w.slots = w.slots[:first]
+	if behind > start { // the object is written behind what its members wrote, which has served
+		w.out = w.out[:start+copy(w.out[start:], w.out[behind:])]
+	}
+	return w.written(start), nil
 }
 
-// member writes a member and appends it to those that are open.
-func (w *writer) member(depth int) error {
-	start, at := len(w.out), w.pos
+// rest reads the other members of an object that followed s so far, and writes the object from
+// behind on.
+func (w *writer) rest(depth int, s *shape, slots []slot) (behind int, err error) {
+	first := len(w.members)
+	w.leave(s, slots)
+	for more := true; more; {
+		if err := w.member(depth, w.child(s, len(w.members)-first)); err != nil {
+			return 0, err
+		}
+		if more, err = w.more('}'); err != nil {
+			return 0, err
+		}
+	}
+	behind = len(w.out)
+	if err := w.arrange(w.members[first:]); err != nil {
+		return 0, err
+	}
+	w.learn(s, w.members[first:])
+	w.members = w.members[:first]
+	return behind, nil
+}
+
+// member reads a member and appends it to those that are open.
+func (w *writer) member(depth int, s *shape) error {
+	m := member{at: w.pos}
 	if w.pos >= len(w.in) {
 		return refuse(w.pos, endsEarly)
 	}
 	if w.in[w.pos] != '"' {
 		return refuse(w.pos, noName)
 	}
-	escaped, err := w.str()
-	if err != nil {
+	var err error
+	if m.name, m.escaped, err = w.str(); err != nil {
 		return err
 	}
-	n := len(w.members)
-	w.members = append(w.members, member{start: start, nameEnd: len(w.out), at: at, escaped: escaped})
-	w.members[n].head = head(w.name(&w.members[n]), escaped)
+	m.head = head(w.name(&m), m.escaped)
 	if w.space(); !w.next(':') {
 		return refuse(w.pos, noColon)
 	}
-	w.out = append(w.out, ':')
 	w.space()
-	err = w.value(depth)
-	w.members[n].end = len(w.out)
-	return err
+	if m.value, err = w.value(depth, s); err != nil {
+		return err
+	}
+	w.members = append(w.members, m)
+	return nil
 }
 
-// name is the member's name as it stands in the output, without its quotes.
-func (w *writer) name(m *member) []byte { return w.out[m.start+1 : m.nameEnd-1] }
+// name is the member's name in canonical form, without its quotes.
+func (w *writer) name(m *member) []byte {
+	quoted := w.bytes(m.name)
+	return quoted[1 : len(quoted)-1]
+}
 
-// reorder sorts members by name and moves their bytes accordingly; they end where out ends.
-func (w *writer) reorder(members []member) error {
-	start := members[0].start
+// arrange sorts members by name and writes the object they make.
+func (w *writer) arrange(members []member) error {
+	for i := range members {
+		members[i].index = i
+	}
 	w.sort(members)
 	for i := 1; i < len(members); i++ {
 		if w.compare(&members[i-1], &members[i]) == 0 {
 			return refuse(max(members[i-1].at, members[i].at), duplicate)
 		}
 	}
-	w.spare = w.spare[:0]
+	start := len(w.out)
 	for i := range members {
-		if i > 0 {
-			w.spare = append(w.spare, ',')
-		}
-		w.spare = append(w.spare, w.out[members[i].start:members[i].end]...)
+		m := &members[i]
+		w.out = append(w.out, ',')
+		w.out = append(w.out, w.bytes(m.name)...)
+		w.out = append(w.out, ':')
+		w.out = append(w.out, w.bytes(m.value)...)
 	}
-	copy(w.out[start:], w.spare)
+	w.out[start] = '{'
+	w.out = append(w.out, '}')
 	return nil
 }
 

@@ -8,42 +8,43 @@ import (
 	"unicode/utf8"
 )
 
-// str writes the string whose opening quote is at pos and reports whether its canonical form needed
+// str reads the string whose opening quote is at pos and reports whether its canonical form needed
 // an escape.
-func (w *writer) str() (escaped bool, err error) {
-	// Most strings are written as they are read, quotes and all.
-	s := w.in[w.pos+1:]
+func (w *writer) str() (v span, escaped bool, err error) {
+	// Most strings stay as they are, quotes and all.
+	start := w.pos
+	s := w.in[start+1:]
 	if n, ascii := plain(s); n < len(s) && s[n] == '"' && (ascii || utf8.Valid(s[:n])) {
-		w.out = append(w.out, w.in[w.pos:w.pos+n+2]...)
-		w.pos += n + 2
-		return false, nil
+		w.pos = start + n + 2
+		return span{start: start, end: w.pos}, false, nil
 	}
+	start = len(w.out)
 	w.pos++
 	w.out = append(w.out, '"')
 	for {
 		run := w.in[w.pos:]
 		n, ascii := plain(run)
 		if !ascii && !utf8.Valid(run[:n]) {
-			return false, refuse(w.pos+invalidAt(run[:n]), badUTF8)
+			return span{}, false, refuse(w.pos+invalidAt(run[:n]), badUTF8)
 		}
 		w.out = append(w.out, run[:n]...)
 		w.pos += n
 		if n == len(run) {
-			return false, refuse(w.pos, endsEarly)
+			return span{}, false, refuse(w.pos, endsEarly)
 		}
 		switch run[n] {
 		case '"':
 			w.pos++
 			w.out = append(w.out, '"')
-			return escaped, nil
+			return w.written(start), escaped, nil
 		case '\\':
 			wrote, err := w.escape()
 			if err != nil {
-				return false, err
+				return span{}, false, err
 			}
 			escaped = escaped || wrote
 		default:
-			return false, refuse(w.pos, badControl)
+			return span{}, false, refuse(w.pos, badControl)
 		}
 	}
 }

@@ -2,9 +2,10 @@ package canon
 
 import "bytes"
 
-// writer copies one JSON text into its canonical form in a single pass: each value is written when
-// it is read, and only the members of an object are put in order afterwards, as whole byte ranges.
-// No tree of values is ever built.
+// writer copies one JSON text into its canonical form in a single pass. A value that stands in the
+// text as its canonical form stays there until it is known where it goes; what must be spelled
+// anew is written when it is read. Only the members of an object are put in order afterwards, as
+// whole byte ranges. No tree of values is ever built.
 type writer struct {
 	in    []byte
 	pos   int
@@ -12,8 +13,35 @@ type writer struct {
 	nodes int
 
 	members []member // of every object now open; each object owns the tail from its own start
-	spare   []byte   // where the members of one object are put in order
+	slots   []slot   // the same of those that still follow their shapes
+
+	shape  shape // of the outermost object
+	shapes int   // how many there are beneath it
 }
+
+// span is a name or a value in canonical form: bytes of in, or of out if written.
+type span struct {
+	start, end int
+	written    bool
+}
+
+// bytes is what v spans.
+func (w *writer) bytes(v span) []byte {
+	if v.written {
+		return w.out[v.start:v.end]
+	}
+	return w.in[v.start:v.end]
+}
+
+// put makes the value that was read last the end of out.
+func (w *writer) put(v span) {
+	if !v.written {
+		w.out = append(w.out, w.in[v.start:v.end]...)
+	}
+}
+
+// written is the span of all that was written from start on.
+func (w *writer) written(start int) span { return span{start, len(w.out), true} }
 
 func refuse(offset int, reason string) error { return &Error{Offset: offset, Reason: reason} }
 
@@ -37,9 +65,11 @@ const (
 
 func (w *writer) text() error {
 	w.space()
-	if err := w.value(0); err != nil {
+	v, err := w.value(0, &w.shape)
+	if err != nil {
 		return err
 	}
+	w.put(v)
 	w.space()
 	if w.pos != len(w.in) {
 		return refuse(w.pos, trailing)
@@ -47,22 +77,23 @@ func (w *writer) text() error {
 	return nil
 }
 
-// value writes the value that begins at pos. depth is the number of arrays and objects around it.
-func (w *writer) value(depth int) error {
+// value reads the value that begins at pos. depth is the number of arrays and objects around it, s
+// the shape expected of the objects in it.
+func (w *writer) value(depth int, s *shape) (span, error) {
 	if w.pos >= len(w.in) {
-		return refuse(w.pos, endsEarly)
+		return span{}, refuse(w.pos, endsEarly)
 	}
 	if w.nodes++; w.nodes > MaxNodes {
-		return refuse(w.pos, tooMany)
+		return span{}, refuse(w.pos, tooMany)
 	}
 	switch c := w.in[w.pos]; {
 	case c == '"':
-		_, err := w.str()
-		return err
+		v, _, err := w.str()
+		return v, err
 	case c == '{':
-		return w.object(depth + 1)
+		return w.object(depth+1, s)
 	case c == '[':
-		return w.array(depth + 1)
+		return w.array(depth+1, s)
 	case c == '-' || c-'0' <= 9:
 		return w.number()
 	case c == 't':
@@ -72,39 +103,42 @@ func (w *writer) value(depth int) error {
 	case c == 'n':
 		return w.literal("null")
 	}
-	return refuse(w.pos, noValue)
+	return span{}, refuse(w.pos, noValue)
 }
 
-func (w *writer) literal(word string) error {
-	if !bytes.HasPrefix(w.in[w.pos:], []byte(word)) {
-		return refuse(w.pos, noValue)
+func (w *writer) literal(word string) (span, error) {
+	start := w.pos
+	if !bytes.HasPrefix(w.in[start:], []byte(word)) {
+		return span{}, refuse(start, noValue)
 	}
 	w.pos += len(word)
-	w.out = append(w.out, word...)
-	return nil
+	return span{start: start, end: w.pos}, nil
 }
 
-func (w *writer) array(depth int) error {
+func (w *writer) array(depth int, s *shape) (span, error) {
 	if depth > MaxDepth {
-		return refuse(w.pos, tooDeep)
+		return span{}, refuse(w.pos, tooDeep)
 	}
+	start := len(w.out)
 	w.pos++
 	w.out = append(w.out, '[')
 	if w.space(); w.next(']') {
 		w.out = append(w.out, ']')
-		return nil
+		return w.written(start), nil
 	}
 	for {
-		if err := w.value(depth); err != nil {
-			return err
+		v, err := w.value(depth, s)
+		if err != nil {
+			return span{}, err
 		}
+		w.put(v)
 		more, err := w.more(']')
 		if err != nil {
-			return err
+			return span{}, err
 		}
 		if !more {
 			w.out = append(w.out, ']')
-			return nil
+			return w.written(start), nil
 		}
 		w.out = append(w.out, ',')
 	}
