@@ -23,7 +23,7 @@ type Asked struct {
 // Differences counts what the effects of a are about.
 func (a *Asked) Differences() int { return len(a.noted) + len(a.rows) }
 
-// Ask asks the center about at most MaxBatch differences, and hands on what
+// Ask asks the center about at most MaxBatch of the differences, and hands on what
 // Apply needs, in pieces as large as the answers: so a piece is bounded in
 // bytes. It changes nothing, and may be ahead of the effects of other
 // differences: no key is in two batches of a scan. Where the center declines,
@@ -36,8 +36,8 @@ func (r *Repairer) Ask(ctx context.Context, t *Task, diffs []lockstep.Difference
 	a := &Asked{}
 	var wanted []*row
 	for _, d := range rows {
-		if e, only := reportOnly(d, t.Work.Mode); only {
-			a.noted = append(a.noted, e)
+		if OnlyNoted(d.class, t.Work.Mode) {
+			a.noted = append(a.noted, d.noted(t.Work.Mode))
 			continue
 		}
 		wanted = append(wanted, d)

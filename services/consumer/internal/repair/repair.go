@@ -41,10 +41,14 @@ import (
 	"lockstep.dev/services/consumer/internal/store"
 )
 
-// MaxBatch is the most differences handled at once. While one batch takes effect
-// the next one's words are asked for: after a revocation both may still be
-// written, which together is at most the page of 200 that is promised.
-const MaxBatch = 100
+const (
+	// MaxBatch is the most differences acted upon at once. While one batch takes
+	// effect the next one's words are asked for: after a revocation both may still be
+	// written, which together is at most the page of 200 that is promised.
+	MaxBatch = 100
+	// MaxNoted is the most differences of a batch, with those that are only noted.
+	MaxNoted = 400
+)
 
 // Repairer repairs and retires.
 type Repairer struct {
@@ -161,18 +165,26 @@ func same(a, b *evidence.Row) bool {
 	return a.Revision == b.Revision && a.Hash == b.Hash && a.Deleted == b.Deleted
 }
 
-// reportOnly says which differences are not acted upon now: extra rows wait for
+// OnlyNoted says which differences are not acted upon now: extra rows wait for
 // the end of both scans.
-func reportOnly(d *row, mode protocol.Mode) (store.Entry, bool) {
+func OnlyNoted(class protocol.Class, mode protocol.Mode) bool {
+	switch class {
+	case protocol.ExtraRow, protocol.RevisionZero, protocol.ClassQuarantined:
+		return true
+	default:
+		return mode == protocol.DryRun
+	}
+}
+
+// noted is the ledger's row of a difference that is only noted.
+func (d *row) noted(mode protocol.Mode) store.Entry {
 	switch {
 	case mode == protocol.DryRun, d.class == protocol.ExtraRow:
-		return d.entry(protocol.Reported, ""), true
+		return d.entry(protocol.Reported, "")
 	case d.class == protocol.RevisionZero:
-		return d.entry(protocol.Reported, fault.RevisionZero), true
-	case d.class == protocol.ClassQuarantined:
-		return d.entry(protocol.Quarantined, fault.CanonRefused), true
+		return d.entry(protocol.Reported, fault.RevisionZero)
 	default:
-		return store.Entry{}, false
+		return d.entry(protocol.Quarantined, fault.CanonRefused)
 	}
 }
 

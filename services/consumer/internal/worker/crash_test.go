@@ -236,13 +236,13 @@ func TestStop(t *testing.T) {
 		task := w.center.Task()
 		w.accept(task, 1)
 		ctx, stop := context.WithCancel(t.Context())
-		// The second round's records: the first one's 256 took 38 calls, in three batches, and are stored.
-		w.center.Lie(centertest.Lies{Call: onCall("GetRecords", 39, stop)})
+		// The third round's records: the 512 before took 77 calls, in six batches, and are stored.
+		w.center.Lie(centertest.Lies{Call: onCall("GetRecords", 78, stop)})
 		if _, err := w.worker.WorkOnce(ctx); err != nil {
 			t.Fatal(err)
 		}
 		row := w.row(task)
-		if row.State != work.Queued || row.NextPage != 64 || row.RetryCount != 0 || row.LeaseUntil != nil {
+		if row.State != work.Queued || row.NextPage != 128 || row.RetryCount != 0 || row.LeaseUntil != nil {
 			t.Errorf("%s at page %d, %d retries", row.State, row.NextPage, row.RetryCount)
 		}
 		w.center.Lie(centertest.Lies{})
@@ -321,7 +321,7 @@ func TestStop(t *testing.T) {
 			}
 		})})
 		w.work()
-		if row := w.row(task); row.State != work.Queued || row.NextPage != 64 || row.RetryCount != 0 {
+		if row := w.row(task); row.State != work.Queued || row.NextPage != 128 || row.RetryCount != 0 {
 			t.Errorf("%s at page %d, %d retries", row.State, row.NextPage, row.RetryCount)
 		}
 		if _, err := w.store.SetPaused(t.Context(), w.row(task).TaskID, false, "operator/x", ""); err != nil {

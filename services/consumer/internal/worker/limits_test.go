@@ -78,13 +78,13 @@ func TestLoadGuard(t *testing.T) {
 		for n := range 600 {
 			w.center.Put(k(n), rec(1, `{}`))
 		}
-		// The first round's 256 took 38 calls, in three batches, and are stored.
-		w.center.Lie(centertest.Lies{Call: onCall("GetRecords", 39, func() { busy(true) })})
+		// The first two rounds' 512 took 77 calls, in six batches, and are stored.
+		w.center.Lie(centertest.Lies{Call: onCall("GetRecords", 78, func() { busy(true) })})
 		task := w.center.Task()
 		w.accept(task, 1)
 		w.work()
 		w.wantState(task, work.Queued, "LOAD_GUARD")
-		if row := w.row(task); row.NextPage != 64 || row.RetryCount != 0 || row.LeaseUntil != nil {
+		if row := w.row(task); row.NextPage != 128 || row.RetryCount != 0 || row.LeaseUntil != nil {
 			t.Errorf("page %d, %d retries, lease %v", row.NextPage, row.RetryCount, row.LeaseUntil)
 		}
 		if why := w.worker.WaitsFor(w.row(task)); why != fault.LoadGuard {

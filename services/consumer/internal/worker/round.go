@@ -26,8 +26,8 @@ const (
 	imageRows = roundRows * 5 / 4
 	// maxIndexPages bounds the index in memory, at some 80 bytes a page.
 	maxIndexPages = 1 << 20
-	// heldRounds share one checkpoint, and their differences one batch.
-	heldRounds = 8
+	// heldRounds share one checkpoint, if their differences fill fewer than heldBatches.
+	heldRounds, heldBatches = 8, 4
 )
 
 // roundPages is how many pages a round covers.

@@ -49,8 +49,9 @@ type preparer struct {
 	out    chan piece
 	done   sync.WaitGroup
 
-	batch []lockstep.Difference
-	at    store.Progress // behind the last round that was merged
+	batch  []lockstep.Difference
+	wanted int            // of the batch, whose words have to be asked for
+	at     store.Progress // behind the last round that was merged
 	// Rounds, and batches of differences, since the last checkpoint that was handed on.
 	held, asked int
 }
@@ -119,10 +120,10 @@ func (p *preparer) run() error {
 	return nil
 }
 
-// enough says that the rounds held are worth a checkpoint: some of their
-// differences are asked about already, or as good as fill a batch, or they are many.
+// enough says that the rounds held are worth a checkpoint, before which the batch
+// has to be asked about as it is: they are many, or many batches were full.
 func (p *preparer) enough() bool {
-	return p.asked > 0 || len(p.batch) >= repair.MaxBatch/2 || p.held == heldRounds || p.at.LocalComplete
+	return p.asked >= heldBatches || p.held == heldRounds || p.at.LocalComplete
 }
 
 // merge finds the differences of a round.
@@ -134,7 +135,11 @@ func (p *preparer) merge(r round) error {
 	defer ended(nil)
 	for _, part := range r.parts {
 		err := lockstep.Merge(p.x.Range(part.Range), r.pages[part.Range], p.local(part), func(d lockstep.Difference) error {
-			if p.batch = append(p.batch, d); len(p.batch) == repair.MaxBatch {
+			p.batch = append(p.batch, d)
+			if !repair.OnlyNoted(d.Class, p.row.Mode) {
+				p.wanted++
+			}
+			if p.wanted == repair.MaxBatch || len(p.batch) == repair.MaxNoted {
 				return p.ask()
 			}
 			return nil
@@ -166,7 +171,7 @@ func (p *preparer) ask() error {
 		}
 		return nil
 	})
-	p.batch = p.batch[:0]
+	p.batch, p.wanted = p.batch[:0], 0
 	return err
 }
 
