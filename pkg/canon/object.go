@@ -56,7 +56,7 @@ func (w *writer) rest(depth int, s *shape, slots []slot) (behind int, err error)
 	first := len(w.members)
 	w.leave(s, slots)
 	for more := true; more; {
-		if err := w.member(depth, w.child(s, len(w.members)-first)); err != nil {
+		if err := w.member(depth, s, len(w.members)-first); err != nil {
 			return 0, err
 		}
 		if more, err = w.more('}'); err != nil {
@@ -72,8 +72,9 @@ func (w *writer) rest(depth int, s *shape, slots []slot) (behind int, err error)
 	return behind, nil
 }
 
-// member reads a member and appends it to those that are open.
-func (w *writer) member(depth int, s *shape) error {
+// member reads the member at index i of an object that s is the shape of, and appends it to those
+// that are open.
+func (w *writer) member(depth int, s *shape, i int) error {
 	m := member{at: w.pos}
 	if w.pos >= len(w.in) {
 		return refuse(w.pos, endsEarly)
@@ -90,7 +91,7 @@ func (w *writer) member(depth int, s *shape) error {
 		return refuse(w.pos, noColon)
 	}
 	w.space()
-	if m.value, err = w.value(depth, s); err != nil {
+	if m.value, err = w.value(depth, w.child(s, i)); err != nil {
 		return err
 	}
 	w.members = append(w.members, m)

@@ -146,21 +146,9 @@ func (s Site) update(ctx context.Context, db DB, c Claim, set, also string, args
 // effect: it holds the row until the commit, so that a take-over can't slip
 // between, and fails with ErrFenced where the claim is not ours any more.
 func (s Site) Check(ctx context.Context, tx pgx.Tx, c Claim) error {
-	return s.checked(c, tx.QueryRow(ctx, s.checkSQL(), c.ID, c.token))
-}
-
-// QueueCheck is Check as the last statement of what is sent together before the commit.
-func (s Site) QueueCheck(b *pgx.Batch, c Claim) {
-	b.Queue(s.checkSQL(), c.ID, c.token).QueryRow(func(row pgx.Row) error { return s.checked(c, row) })
-}
-
-func (s Site) checkSQL() string {
-	return fmt.Sprintf(`SELECT 1 FROM %s WHERE %s = $1 AND claim_token = $2 AND (%s) FOR SHARE`, s.Table, s.ID, s.Held)
-}
-
-func (s Site) checked(c Claim, row pgx.Row) error {
 	var one int
-	err := row.Scan(&one)
+	err := tx.QueryRow(ctx, fmt.Sprintf(`SELECT 1 FROM %s WHERE %s = $1 AND claim_token = $2 AND (%s) FOR SHARE`, s.Table, s.ID, s.Held),
+		c.ID, c.token).Scan(&one)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return s.Fenced()
 	}

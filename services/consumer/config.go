@@ -80,8 +80,9 @@ type Config struct {
 	// ScanInitialDelay before the first look, so that a start is not also a burst.
 	ScanInitialDelay time.Duration `koanf:"scan_initial_delay"`
 	// VerifyContent hashes the stored content anew instead of believing content_hash: it finds
-	// content that was changed behind its hash, and costs a read of all of it. Where that is a
-	// quarter of the table or more, it is read before the scan, and no row counts as scanned yet.
+	// content that was changed behind its hash, and costs a read of all of it. Where a
+	// large set is a quarter of the table or more, it is read before the scan, and no row counts
+	// as scanned yet.
 	VerifyContent bool `koanf:"verify_content"`
 	// Walk is pages, where pages with an equal digest are not fetched, or rows, where every row
 	// of both sides is. Both find the same.

@@ -18,7 +18,7 @@ import (
 // But a row counts only by the hash that its content has, and the rows compared
 // with them must have the center's.
 //
-// It takes 24 bytes and a bit a range. Add is safe for concurrent use.
+// It takes 25 bytes a range. Add is safe for concurrent use.
 type Sums struct {
 	index *Index
 	heads []uint64 // the first bytes of each page's last key

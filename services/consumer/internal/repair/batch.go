@@ -23,7 +23,8 @@ type Asked struct {
 // Differences counts what the effects of a are about.
 func (a *Asked) Differences() int { return len(a.noted) + len(a.rows) }
 
-// Ask asks the center about at most MaxBatch of the differences, and hands on what
+// Ask asks the center about differences, of which the caller gives at most
+// MaxBatch that are not OnlyNoted, and hands on what
 // Apply needs, in pieces as large as the answers: so a piece is bounded in
 // bytes. It changes nothing, and may be ahead of the effects of other
 // differences: no key is in two batches of a scan. Where the center declines,

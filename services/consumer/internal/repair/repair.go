@@ -165,8 +165,9 @@ func same(a, b *evidence.Row) bool {
 	return a.Revision == b.Revision && a.Hash == b.Hash && a.Deleted == b.Deleted
 }
 
-// OnlyNoted says which differences are not acted upon now: extra rows wait for
-// the end of both scans.
+// OnlyNoted says which differences are not acted upon in the scan: extra rows wait
+// for the end of both scans, the others only need an entry in the ledger. A class that
+// is listed here has its entry in noted.
 func OnlyNoted(class protocol.Class, mode protocol.Mode) bool {
 	switch class {
 	case protocol.ExtraRow, protocol.RevisionZero, protocol.ClassQuarantined:

@@ -54,8 +54,11 @@ type Delivery struct {
 func (s *Store) InDelivery(ctx context.Context, tenant int64, collection string, fn func(*Delivery) error) error {
 	var committed []func()
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		e := &Effect{Tx: tx, Op: s.newID(), tenant: tenant, collection: collection}
+		e := &Effect{Tx: tx, Op: s.newID(), tenant: tenant, collection: collection, queued: &pgx.Batch{}}
 		if err := fn(&Delivery{Effect: e}); err != nil {
+			return err
+		}
+		if err := e.Flush(ctx); err != nil {
 			return err
 		}
 		committed = e.committed

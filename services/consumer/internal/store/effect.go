@@ -25,7 +25,7 @@ type Effect struct {
 	noted      bool
 	committed  []func()
 	told       Tally
-	// queued is sent in one go: with Flush, or with the check of the claim.
+	// queued is sent in one go: with Flush, or where the effect ends.
 	queued *pgx.Batch
 }
 
@@ -55,13 +55,12 @@ func (s *Store) InEffect(ctx context.Context, c claim.Claim, w *Work, at Points,
 		if err := fn(e); err != nil {
 			return err
 		}
-		failpoint.Hit(at.Before)
-		Site.QueueCheck(e.queued, c)
 		if err := e.Flush(ctx); err != nil {
 			return err
 		}
 		noted, committed = e.noted, e.committed
-		return nil
+		failpoint.Hit(at.Before)
+		return Site.Check(ctx, tx, c)
 	})
 	if errors.Is(err, pg.ErrUnknownCommit) && noted {
 		err = s.readBack(ctx, w, op, err)
@@ -80,8 +79,8 @@ func (s *Store) effect(tx pgx.Tx, op uuid.UUID, w *Work) *Effect {
 	return &Effect{Tx: tx, Op: op, task: w.TaskID, tenant: w.TenantID, collection: w.CollectionID, told: s.set.Tally, queued: &pgx.Batch{}}
 }
 
-// Flush writes what was queued by now. An effect need not: what is queued when it
-// ends is written with the check of the claim.
+// Flush writes what was queued by now, which a statement of the transaction does
+// not see before. An effect need not: what is queued when it ends is written then.
 func (e *Effect) Flush(ctx context.Context) error {
 	if e.queued.Len() == 0 {
 		return nil

@@ -24,14 +24,21 @@ const (
 	// mostPagesRead, 16 MB, are read by one statement at most.
 	mostPagesRead = 2048
 	// mostUnsound: where more than one row of so many is unsound, a good part of the
-	// ranges would be read once more. Fewer than leastSeen rows say nothing.
-	mostUnsound, leastSeen = 256, 1024
+	// ranges would be read once more. Fewer rows than leastSeen, or than the share of
+	// all that seenShare gives, say nothing: unsound ones may lie together.
+	mostUnsound, leastSeen, seenShare = 256, 1024, 16
+	// keptFor is how long a row may be out of the worker's hands, and what was hashed
+	// still counts.
+	keptFor = time.Hour
 )
 
-// hashed is what a run knows of contents that were hashed as the table lies.
+// hashed is what is known of contents that were hashed as the table lies.
 type hashed struct {
 	task, manifest uuid.UUID
-	file           uint32 // of the table
+	attempt        int
+	heap           pg.Heap // as it was when it was begun
+	next           int64   // the first page that is not hashed yet
+	until          time.Time
 	sums           *lockstep.Sums
 }
 
@@ -47,10 +54,44 @@ func (j *job) hash(x *lockstep.Index, due <-chan time.Time) (*hashed, error) {
 	if !j.Set.VerifyContent || j.Set.RowWise || j.row.Scope != protocol.Collection {
 		return nil, nil //nolint:nilnil // not an error: the scan hashes
 	}
-	if h := j.kept.Load(); h != nil && h.task == j.row.TaskID && h.manifest == j.row.ManifestID {
+	h, err := j.begin(x)
+	if err != nil || h == nil || h.next >= h.heap.Pages {
+		return h, err
+	}
+	began := j.Now()
+	ctx, ended := j.Tracer.Start(j.ctx, "hash contents", tracing.Count("table_pages", int(h.heap.Pages-h.next)))
+	err = j.hashPages(ctx, h, due)
+	given := errors.Is(err, errUnsound)
+	if given {
+		ended(nil)
+	} else {
+		ended(err)
+	}
+	rows, unsound := h.sums.Count()
+	log := j.Log.With(zap.String("task", j.row.ID()), zap.Int64("rows", rows), zap.Int64("unsound", unsound), zap.Duration("took", j.Now().Sub(began)))
+	switch {
+	case given:
+		log.Info("too many contents do not have their stored hash: they are hashed in key order")
+		j.kept.Store(nil)
+		return nil, nil //nolint:nilnil // not an error: the scan hashes
+	case err != nil:
+		return nil, unproven(err)
+	}
+	log.Info("contents are hashed")
+	if j.onHashed != nil {
+		j.onHashed()
+	}
+	return h, nil
+}
+
+// begin gives what this attempt has hashed before its row was given back, or
+// nothing yet; nil where the scan hashes.
+func (j *job) begin(x *lockstep.Index) (*hashed, error) {
+	h := j.kept.Swap(nil)
+	if h != nil && h.task == j.row.TaskID && h.manifest == j.row.ManifestID && h.attempt == j.row.Attempt && j.Now().Before(h.until) {
+		j.kept.Store(h)
 		return h, nil
 	}
-	j.kept.Store(nil)
 	// A run that goes on from a checkpoint has lost what an earlier one had hashed.
 	// If each did it again, and each got as far as the next checkpoint, it would
 	// never come to an end of it.
@@ -61,26 +102,9 @@ func (j *job) hash(x *lockstep.Index, due <-chan time.Time) (*hashed, error) {
 	if err != nil || heap.Pages == 0 {
 		return nil, err
 	}
-	began := j.Now()
 	j.Log.Info("contents are hashed as the table lies", zap.String("task", j.row.ID()), zap.Int64("table_pages", heap.Pages))
-	h := &hashed{j.row.TaskID, j.row.ManifestID, heap.File, lockstep.NewSums(x)}
-	_, ended := j.Tracer.Start(j.ctx, "hash contents", tracing.Count("table_pages", int(heap.Pages)))
-	err = j.hashPages(heap, h.sums, due)
-	ended(err)
-	rows, unsound := h.sums.Count()
-	log := j.Log.With(zap.String("task", j.row.ID()), zap.Int64("rows", rows), zap.Int64("unsound", unsound), zap.Duration("took", j.Now().Sub(began)))
-	switch {
-	case errors.Is(err, errUnsound):
-		log.Info("too many contents do not have their stored hash: they are hashed in key order")
-		return nil, nil //nolint:nilnil // not an error: the scan hashes
-	case err != nil:
-		return nil, unproven(err)
-	}
-	log.Info("contents are hashed")
+	h = &hashed{task: j.row.TaskID, manifest: j.row.ManifestID, attempt: j.row.Attempt, heap: heap, sums: lockstep.NewSums(x)}
 	j.kept.Store(h)
-	if j.onHashed != nil {
-		j.onHashed()
-	}
 	return h, nil
 }
 
@@ -108,21 +132,25 @@ var (
 	errNobody = errors.New("nobody reads any more")
 )
 
-// hashPages reads the pages that the table has now, as many by one statement as
-// have the rows of a round. What is written into later ones is not vouched for.
-func (j *job) hashPages(heap pg.Heap, sums *lockstep.Sums, due <-chan time.Time) error {
+// hashPages reads the pages that the table had when it was begun, as many by one
+// statement as have the rows of a round. What is written into later ones is not
+// vouched for. What was read before it ends counts, unless a statement failed.
+func (j *job) hashPages(ctx context.Context, h *hashed, due <-chan time.Time) error {
 	step := j.Set.HeapPages
 	if step == 0 {
-		step = min(max(int64(float64(imageRows*heap.Pages)/max(heap.Rows, 1)), 1), mostPagesRead)
+		step = min(max(int64(float64(imageRows*h.heap.Pages)/max(h.heap.Rows, 1)), 1), mostPagesRead)
 	}
 	from := make(chan int64)
-	group, ctx := errgroup.WithContext(j.ctx)
+	group, reading := errgroup.WithContext(ctx)
 	for range RangesAtOnce {
-		group.Go(func() error { return j.hashSome(ctx, sums, from, step) })
+		group.Go(func() error { return j.hashSome(reading, h.sums, from, step) })
 	}
-	err := j.deal(ctx, heap.Pages, step, sums, from, due)
+	err := j.deal(reading, h, step, from, due)
 	close(from)
 	failed := group.Wait()
+	if failed != nil {
+		j.kept.Store(nil) // which rows of those pages were read is not known
+	}
 	switch {
 	case j.ctx.Err() != nil:
 		return context.Cause(j.ctx)
@@ -134,13 +162,14 @@ func (j *job) hashPages(heap pg.Heap, sums *lockstep.Sums, due <-chan time.Time)
 
 // deal hands the pages out. It looks after everything else that a run has to do,
 // as the scan does.
-func (j *job) deal(ctx context.Context, pages, step int64, sums *lockstep.Sums, from chan<- int64, due <-chan time.Time) error {
-	for at := int64(0); at < pages; at += step {
-		if rows, unsound := sums.Count(); rows >= leastSeen && unsound > rows/mostUnsound {
+func (j *job) deal(ctx context.Context, h *hashed, step int64, from chan<- int64, due <-chan time.Time) error {
+	seen := max(leastSeen, int64(h.heap.Rows)/seenShare)
+	for h.next < h.heap.Pages {
+		if rows, unsound := h.sums.Count(); rows >= seen && unsound > rows/mostUnsound {
 			return errUnsound
 		}
 		if j.onPages != nil {
-			j.onPages(at)
+			j.onPages(h.next)
 		}
 		if err := j.hold(); err != nil {
 			return err
@@ -155,7 +184,8 @@ func (j *job) deal(ctx context.Context, pages, step int64, sums *lockstep.Sums, 
 				if err := j.rest(); err != nil {
 					return err
 				}
-			case from <- at:
+			case from <- h.next:
+				h.next += step
 				dealt = true
 			}
 			if err := j.tellIfDue(protocol.Scanning); err != nil {
@@ -187,5 +217,5 @@ func (j *job) hashSome(ctx context.Context, sums *lockstep.Sums, from <-chan int
 // replaced, as by a TRUNCATE. Asked after rows were read, it is of those too.
 func (h *hashed) stale(ctx context.Context, p *projection.Projection) (bool, error) {
 	heap, err := p.Heap(ctx)
-	return heap.File != h.file, err
+	return heap.File != h.heap.File, err
 }

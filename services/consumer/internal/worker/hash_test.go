@@ -190,8 +190,8 @@ func TestHashedInKeyOrderAfterAll(t *testing.T) {
 	w.wantLedger(task, want...)
 }
 
-// TestHashedOnce: a row that is given back is not hashed again; by a process that
-// has not hashed it, it is hashed in key order.
+// TestHashedOnce: a row that is given back is not hashed again in its attempt; in
+// another one, or by a process that has not hashed it, it is hashed in key order.
 func TestHashedOnce(t *testing.T) {
 	w, busy := guarded(t, lying)
 	w.equal(5000) // two checkpoints
@@ -214,6 +214,18 @@ func TestHashedOnce(t *testing.T) {
 		if hashed != 1 {
 			t.Errorf("hashed %d times", hashed)
 		}
+	})
+	t.Run("another attempt", func(t *testing.T) {
+		w.rot(4970)
+		task := w.run()
+		w.wantState(task, "QUEUED", "LOAD_GUARD")
+		w.rot(4960)
+		busy(false)
+		w.center.Redispatch(task, 2)
+		w.accept(task, 2)
+		w.work()
+		w.wantState(task, "COMPLETED", "")
+		w.wantLedger(task, "4960 HASH_CONFLICT REPAIRED", "4970 HASH_CONFLICT REPAIRED")
 	})
 	t.Run("another process", func(t *testing.T) {
 		w.rot(4980)
@@ -251,8 +263,12 @@ func TestHashingEndsAsAScanDoes(t *testing.T) {
 		if row := w.row(task); !row.Paused || row.NextPage != 0 || row.RetryCount != 0 {
 			t.Errorf("paused %v, page %d, %d retries", row.Paused, row.NextPage, row.RetryCount)
 		}
-		w.worker.OnPages(nil)
 		w.worker.OnHashed(nil)
+		w.worker.OnPages(func(from int64) {
+			if from < 4 {
+				t.Errorf("page %d is read once more", from)
+			}
+		})
 		if _, err := w.store.SetPaused(t.Context(), w.row(task).TaskID, false, "operator/eva", ""); err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 
+	"go.uber.org/zap"
+
 	"lockstep.dev/pkg/evidence"
 	"lockstep.dev/services/consumer/internal/lockstep"
 )
@@ -123,6 +125,7 @@ func (v *view) local(ctx context.Context, r *round) error {
 		return err
 	}
 	if stale {
+		v.Log.Info("the table was replaced since its contents were hashed: they are hashed in key order", zap.String("task", v.row.ID()))
 		v.hashed = nil
 		return v.local(ctx, r)
 	}

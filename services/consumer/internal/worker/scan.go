@@ -54,6 +54,7 @@ type preparer struct {
 	at     store.Progress // behind the last round that was merged
 	// Rounds, and batches of differences, since the last checkpoint that was handed on.
 	held, asked int
+	words       bool // some of those batches were about words of the center
 }
 
 func newPreparer(j *job, x *lockstep.Index, h *hashed) *preparer {
@@ -112,16 +113,16 @@ func (p *preparer) run() error {
 		if !p.hand(piece{upTo: &upTo, rounds: p.held}) {
 			return context.Cause(p.ctx)
 		}
-		if p.asked == 0 {
+		if !p.words || p.at.LocalComplete {
 			p.task.Unlimited()
 		}
-		p.held, p.asked = 0, 0
+		p.held, p.asked, p.words = 0, 0, false
 	}
 	return nil
 }
 
 // enough says that the rounds held are worth a checkpoint, before which the batch
-// has to be asked about as it is: they are many, or many batches were full.
+// has to be asked about as it is: they are many, or have filled some batches.
 func (p *preparer) enough() bool {
 	return p.asked >= heldBatches || p.held == heldRounds || p.at.LocalComplete
 }
@@ -165,6 +166,7 @@ func (p *preparer) ask() error {
 		return nil
 	}
 	p.asked++
+	p.words = p.words || p.wanted > 0
 	err := p.Repairer.Ask(p.ctx, p.task, p.batch, func(a *repair.Asked) error {
 		if !p.hand(piece{asked: a}) {
 			return context.Cause(p.ctx)

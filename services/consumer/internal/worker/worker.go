@@ -96,7 +96,7 @@ type Worker struct {
 	kick chan struct{}
 	// guarded: the guard's last word was that the database is busy.
 	guarded *atomic.Bool
-	// kept is what was hashed last: a row that is given back is not hashed again.
+	// kept is what was hashed of a row that was given back; it goes on from there.
 	kept *atomic.Pointer[hashed]
 	// current is the task that is being worked.
 	current *atomic.Pointer[running]
@@ -236,7 +236,9 @@ func (w *Worker) WorkOnce(ctx context.Context) (worked bool, err error) {
 	defer w.current.Store(nil)
 	err = j.work()
 	ended(err)
-	if row.State.Ended() || row.State == work.Reporting {
+	if h := w.kept.Load(); h != nil && row.State == work.Queued {
+		h.until = w.Now().Add(keptFor)
+	} else {
 		w.kept.Store(nil)
 	}
 	if errors.Is(err, claim.ErrFenced) || errors.Is(context.Cause(j.ctx), claim.ErrFenced) {
