@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"lockstep.dev/pkg/config"
+	"lockstep.dev/pkg/pg"
 	"lockstep.dev/pkg/protocol"
 	"lockstep.dev/services/center/internal/store"
 	"lockstep.dev/services/internal/auditlog"
@@ -64,7 +65,8 @@ func (s *system) observe(ctx context.Context, registry prometheus.Registerer) (*
 	if err := metrics.Register(ctx, registry, s.reading()); err != nil {
 		return nil, err
 	}
-	if err := auditlog.NoteKeys(ctx, s.storePool, s.key, s.cfg.TrustFile); err != nil {
+	err := pg.Await(ctx, waiting(s.log), func() error { return auditlog.NoteKeys(ctx, s.storePool, s.key, s.cfg.TrustFile) })
+	if err != nil {
 		return nil, err
 	}
 	sealer := &auditlog.Sealer{

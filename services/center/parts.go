@@ -140,34 +140,45 @@ func openDatabases(ctx context.Context, cfg *Config, log *zap.Logger) (_ *databa
 	if db.sourcePool, err = pg.Open(ctx, pg.PoolConfig{DSN: cfg.Source.DSN, MaxConns: cfg.Source.MaxConns, AppName: "lockstep-center-source"}); err != nil {
 		return nil, fmt.Errorf("source: %w", err)
 	}
-	if err = awaitDatabase(ctx, log, "store", db.storePool); err != nil {
+	db.sourceRate = load.NewRate(cfg.Limits.SourceRowsPerSecond)
+	db.store, db.frozen = store.New(db.storePool), frozen.New(db.storePool)
+	if err = pg.Await(ctx, waiting(log), func() error { return db.resolve(ctx, cfg, log) }); err != nil {
 		return nil, err
 	}
-	if err = awaitDatabase(ctx, log, "source", db.sourcePool); err != nil {
-		return nil, err
+	db.source.Limit(db.sourceRate)
+	return db, nil
+}
+
+// resolve reads from both databases what the service has to know of them.
+func (db *databases) resolve(ctx context.Context, cfg *Config, log *zap.Logger) (err error) {
+	if err = pg.Reach(ctx, db.storePool); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	if err = pg.Reach(ctx, db.sourcePool); err != nil {
+		return fmt.Errorf("source: %w", err)
 	}
 	if cfg.Migrate {
 		if err = migrate(ctx, cfg); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	table, err := dataset.Resolve(ctx, db.sourcePool, cfg.Dataset, dataset.Center)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if db.source, err = source.Open(ctx, db.sourcePool, table, log); err != nil {
-		return nil, err
+		return err
 	}
-	db.sourceRate = load.NewRate(cfg.Limits.SourceRowsPerSecond)
-	db.source.Limit(db.sourceRate)
 	if db.sourceGuard, err = load.Open(ctx, db.sourcePool, cfg.LoadGuard); err != nil {
-		return nil, fmt.Errorf("source: %w", err)
+		return fmt.Errorf("source: %w", err)
 	}
-	db.store, db.frozen = store.New(db.storePool), frozen.New(db.storePool)
-	if db.systems, err = records.OpenSystems(ctx, db.frozen, db.source, log); err != nil {
-		return nil, err
-	}
-	return db, nil
+	db.systems, err = records.OpenSystems(ctx, db.frozen, db.source, log)
+	return err
+}
+
+// waiting says that the service waits for a database.
+func waiting(log *zap.Logger) func(error) {
+	return func(err error) { log.Error("a database does not answer; waiting for it", zap.Error(err)) }
 }
 
 func (db *databases) close() {
@@ -176,30 +187,6 @@ func (db *databases) close() {
 	}
 	if db.sourcePool != nil {
 		db.sourcePool.Close()
-	}
-}
-
-// firstWait between two looks at a database that is away; it doubles to lastWait.
-const (
-	firstWait = 250 * time.Millisecond
-	lastWait  = 5 * time.Second
-)
-
-// awaitDatabase waits until a database answers: a start while it is away is no crash.
-func awaitDatabase(ctx context.Context, log *zap.Logger, name string, pool *pgxpool.Pool) error {
-	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		err := pool.Ping(ctx)
-		if err == nil {
-			return nil
-		}
-		if wait == firstWait {
-			log.Error("a database does not answer; waiting for it", zap.String("database", name), zap.Error(err))
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("wait for the %s database: %w", name, context.Cause(ctx)), err)
-		case <-time.After(wait):
-		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"lockstep.dev/pkg/evidence"
 	"lockstep.dev/pkg/fault"
 	"lockstep.dev/pkg/identity"
+	"lockstep.dev/pkg/pg"
 	"lockstep.dev/pkg/protocol"
 	"lockstep.dev/services/consumer/internal/refresh"
 	"lockstep.dev/services/consumer/internal/store"
@@ -110,7 +111,8 @@ func observe(ctx context.Context, registry prometheus.Registerer, w watching) (*
 	if err := metrics.Register(ctx, registry, w.reading()); err != nil {
 		return nil, err
 	}
-	if err := auditlog.NoteKeys(ctx, w.pool, w.key, w.cfg.TrustFile); err != nil {
+	err := pg.Await(ctx, waiting(w.log), func() error { return auditlog.NoteKeys(ctx, w.pool, w.key, w.cfg.TrustFile) })
+	if err != nil {
 		return nil, err
 	}
 	sealer := &auditlog.Sealer{

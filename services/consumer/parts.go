@@ -1,13 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"os"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
@@ -23,9 +21,6 @@ const (
 	nonceBytes = 32
 	// leaseTimeout: a renewal that takes longer is tried again.
 	leaseTimeout = 5 * time.Second
-	// firstWait between two looks at a database that is away; it doubles to lastWait.
-	firstWait = 250 * time.Millisecond
-	lastWait  = 5 * time.Second
 )
 
 // rules say who may call what: the source dispatches, operators look.
@@ -41,23 +36,9 @@ func rules() map[string]identity.Rule {
 	return all
 }
 
-// awaitDatabase waits until the database answers: a start while it is away is
-// no crash.
-func awaitDatabase(ctx context.Context, log *zap.Logger, pool *pgxpool.Pool) error {
-	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		err := pool.Ping(ctx)
-		if err == nil {
-			return nil
-		}
-		if wait == firstWait {
-			log.Error("the database does not answer; waiting for it", zap.Error(err))
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the database: %w", context.Cause(ctx))
-		case <-time.After(wait):
-		}
-	}
+// waiting says that the service waits for its database.
+func waiting(log *zap.Logger) func(error) {
+	return func(err error) { log.Error("the database does not answer; waiting for it", zap.Error(err)) }
 }
 
 // workerName tells processes apart in claims, for people; it decides nothing.

@@ -171,15 +171,18 @@ func run(ctx context.Context, cfg *Config) error {
 		return fmt.Errorf("store: %w", err)
 	}
 	defer leases.Close()
-	if err := awaitDatabase(ctx, log, pool); err != nil {
+	var busy *load.Guard
+	var table *dataset.Table
+	if err := pg.Await(ctx, waiting(log), func() (err error) {
+		if err = pg.Reach(ctx, pool); err != nil {
+			return err
+		}
+		if busy, err = load.Open(ctx, pool, cfg.LoadGuard); err != nil {
+			return err
+		}
+		table, err = dataset.Resolve(ctx, pool, cfg.Dataset, dataset.Consumer)
 		return err
-	}
-	busy, err := load.Open(ctx, pool, cfg.LoadGuard)
-	if err != nil {
-		return err
-	}
-	table, err := dataset.Resolve(ctx, pool, cfg.Dataset, dataset.Consumer)
-	if err != nil {
+	}); err != nil {
 		return err
 	}
 	refreshes, err := openRefresh(ctx, cfg, log)

@@ -278,7 +278,7 @@ func (a *arena) heal() {
 	}
 	for _, r := range a.nodes {
 		select {
-		case <-r.Ended(): // it may have met a database that was away when it started
+		case <-r.Ended():
 			a.t.Errorf("a service ended by itself: %v", r.Death())
 			r.Process, r.ready = r.start()
 		default:
