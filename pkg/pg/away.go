@@ -52,15 +52,18 @@ func Await(ctx context.Context, told func(error), do func() error) error {
 }
 
 // isAway says that a statement failed for its connection, and not for what it said.
+// A server that takes no session yet may take one soon, whatever it says of it.
 func isAway(err error) bool {
 	switch code := Code(err); {
 	case err == nil, errors.Is(err, context.Canceled):
 		return false
+	case errors.Is(err, ErrAway):
+		return true
 	case code != "":
 		return strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P0") // connection exceptions; shut down, crashed, starting
 	}
 	_, network := errors.AsType[net.Error](err)
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
-	return errors.Is(err, ErrAway) || network || connecting || pgconn.SafeToRetry(err) ||
+	return network || connecting || pgconn.SafeToRetry(err) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }

@@ -22,6 +22,7 @@ func TestAwait(t *testing.T) {
 		away bool
 	}{
 		"said by the caller":        {fmt.Errorf("store: %w", pg.ErrAway), true},
+		"no place for a session":    {fmt.Errorf("store: %w: %w", pg.ErrAway, &pgconn.PgError{Code: "53300"}), true},
 		"cut off":                   {fmt.Errorf("read: %w", io.ErrUnexpectedEOF), true},
 		"closed":                    {&net.OpError{Op: "write", Err: net.ErrClosed}, true},
 		"shutting down":             {&pgconn.PgError{Code: "57P01"}, true},
