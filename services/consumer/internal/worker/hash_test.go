@@ -243,8 +243,9 @@ func TestHashedOnce(t *testing.T) {
 // table is read as it lies.
 func TestHashingEndsAsAScanDoes(t *testing.T) {
 	t.Run("a pause gives it back", func(t *testing.T) {
-		w := setup(t, lying)
-		w.equal(1000)
+		// The run looks whether it is to rest between nearly any two pages.
+		w := setup(t, lying, func(_ *store.Settings, s *worker.Settings, _ *repair.Repairer) { s.ScanInterval = time.Millisecond })
+		w.equal(2000)
 		task := w.center.Task()
 		w.accept(task, 1)
 		w.worker.OnPages(func(from int64) {
@@ -252,9 +253,6 @@ func TestHashingEndsAsAScanDoes(t *testing.T) {
 				if _, err := w.store.SetPaused(t.Context(), w.row(task).TaskID, true, "operator/eva", "later"); err != nil {
 					t.Error(err)
 				}
-			}
-			if from >= 3 { // until the run looks
-				time.Sleep(200 * time.Millisecond)
 			}
 		})
 		w.worker.OnHashed(func() { t.Error("it was hashed to its end") })
@@ -265,7 +263,7 @@ func TestHashingEndsAsAScanDoes(t *testing.T) {
 		}
 		w.worker.OnHashed(nil)
 		w.worker.OnPages(func(from int64) {
-			if from < 4 {
+			if from < 3 {
 				t.Errorf("page %d is read once more", from)
 			}
 		})

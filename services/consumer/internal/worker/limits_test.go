@@ -150,11 +150,14 @@ func TestRepairLimit(t *testing.T) {
 	for n := range 5 {
 		w.center.Put(k(n), rec(1, `{}`))
 	}
+	w.local(k(9), rec(1, `{}`)) // extra: it is asked about when all is repaired
 	task := w.center.Task()
 	seen := map[fault.Reason]bool{}
+	var last fault.Reason
 	w.center.Lie(centertest.Lies{Call: func(_ context.Context, method string) error {
 		if method == "GetRecords" {
-			seen[w.worker.WaitsFor(w.row(task))] = true
+			last = w.worker.WaitsFor(w.row(task))
+			seen[last] = true
 		}
 		return nil
 	}})
@@ -168,11 +171,14 @@ func TestRepairLimit(t *testing.T) {
 	if !seen[fault.None] || !seen[fault.RateLimited] {
 		t.Errorf("it waited for %v", seen)
 	}
+	if last != fault.None {
+		t.Errorf("behind the repairs it waits for %q", last)
+	}
 	// WAITING once it is held back, however often it is told.
 	if codes := told(w); len(codes) != 1 || codes[0] != "RATE_LIMITED" {
 		t.Errorf("the center was told %q", codes)
 	}
-	if n := len(w.center.Asked()); n != 5 {
+	if n := len(w.center.Asked()); n != 6 {
 		t.Errorf("%d records were asked for", n)
 	}
 	if last := w.center.Last(); last.Counts[0].Found != 5 || last.Counts[0].Repaired != 5 {
